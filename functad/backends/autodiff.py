@@ -1,0 +1,229 @@
+"""The Autodiff decorator: compute one level down, and record a node for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from functad import dtypes
+from functad.device import DECORATORS, Device, GradientCheckpointing
+from functad.dispatch import bind
+from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
+from functad.gradients import Gradients
+from functad.levels import Level, _unrecorded
+from functad.ops.op import Cost, Op, Type
+from functad.ops.operand import operand
+from functad.ops.rules import broadcast
+from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, sweep
+from functad.tensor import Tensor
+
+_MOST_ORIGINS = 8
+
+
+class Autodiff:
+    """A tape at one level, over whatever backend the values below it have.
+
+    A functional transform makes a fresh one and closes it; tensors on an autodiff device share
+    one per level and strategy, found by `at`.
+    """
+
+    is_tape = True
+
+    def __init__(self, level: Level, strategy: GradientCheckpointing = GradientCheckpointing.DISABLED):
+        self.level = level
+        self.strategy = strategy
+        self.balanced = strategy is GradientCheckpointing.BALANCED
+        self.functional = level[1] == 0  # belongs to a transform, not to a device
+        self.closed = False
+
+    @staticmethod
+    @lru_cache
+    def at(level: Level, strategy: GradientCheckpointing) -> Autodiff:
+        """The tape of autodiff devices at `level`."""
+        return Autodiff(level, strategy)
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Compute `op` on the values below, and record it if an input is tracked."""
+        lowered = []
+        contexts = []
+        tracked = False
+        for x in inputs:
+            if x._backend is self:
+                lowered.append(x._value)
+                contexts.append(x._context)
+                tracked = tracked or x._context.tracked
+            else:
+                lowered.append(x)
+                contexts.append(None)
+        out = bind(op, lowered, params)
+        if tracked and op.differentiable and self.level[0] > _unrecorded.get():
+            return self._record(op, params, lowered, contexts, out)
+        if type(out) is tuple:
+            return tuple([self._untracked(o, contexts) for o in out])
+        return self._untracked(out, contexts)
+
+    def _record(
+        self, op: Op, params: tuple[Any, ...], lowered: list[Any], contexts: list[AnyNode | None], out: Any
+    ) -> Any:
+        single = type(out) is not tuple
+        parents = tuple(
+            [c if c is not None and c.tracked and op.pull_of(i) is not None else None for i, c in enumerate(contexts)]
+        )
+        if (single and not dtypes.is_inexact(out._dtype)) or not any(parents):
+            return self._untracked(out, contexts)
+        keep = op.keep(tuple([p is not None for p in parents]))
+        recompute = self.balanced and single and op.cost is Cost.MEMORY
+        inputs: list[Any] = []
+        for i, value in enumerate(lowered):
+            parent = parents[i]
+            if recompute or i in keep.values:
+                inputs.append(parent if type(parent) is Node and parent.recompute else value)
+            elif i in keep.types:
+                inputs.append(Type(value._shape, value._dtype) if parent is None else parent)
+            else:
+                inputs.append(None)
+        node = Node(
+            op,
+            params,
+            parents,
+            tuple(inputs),
+            out if keep.out and not recompute else None,
+            out._shape if single else tuple([Type(o._shape, o._dtype) for o in out]),
+            out._dtype if single else None,
+            _leaves(parents),
+            None if self.functional else _origins(contexts) or None,
+            recompute,
+        )
+        if single:
+            return Tensor(self, out, node, out._shape, out._dtype)
+        return tuple(
+            [
+                Tensor(self, o, Part(node, i, o._shape, o._dtype), o._shape, o._dtype)
+                if dtypes.is_inexact(o._dtype)
+                else self._untracked(o, contexts)
+                for i, o in enumerate(out)
+            ]
+        )
+
+    def _untracked(self, out: Tensor, contexts: Sequence[AnyNode | None]) -> Tensor:
+        if self.functional:
+            leaf = Leaf(out._shape, out._dtype)
+        else:
+            cuts = tuple([Cut("int", c.leaves) for c in contexts if c is not None and c.tracked])
+            leaf = Leaf(out._shape, out._dtype, origins=cuts + _origins(contexts))
+        return Tensor(self, out, leaf, out._shape, out._dtype)
+
+    def lift(self, x: Tensor) -> Tensor:
+        """`x` as a constant of this tape."""
+        return Tensor(self, x, Leaf(x._shape, x._dtype), x._shape, x._dtype)
+
+    def leaf(self, x: Tensor) -> Tensor:
+        """`x` as a leaf of this tape whose gradient is wanted."""
+        return Tensor(self, x, Leaf(x._shape, x._dtype, Requirement.GRAD), x._shape, x._dtype)
+
+    def device(self, x: Tensor) -> Device:
+        inner = x._value.device
+        return inner if self.functional else Device(inner.base, inner.order + 1, self.strategy)
+
+    def close(self) -> None:
+        """End the transform: its tensors are constants from now on."""
+        self.closed = True
+        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open tape nothing
+
+    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        return bind(op, [x._value if x._backend is self else x for x in inputs], params)
+
+    def resolve(self, x: Tensor) -> Tensor | None:
+        return x._value if self.closed else None
+
+    def require_grad(self, x: Tensor, flag: bool) -> Tensor:
+        """A handle of the same leaf that requires grad, or does not."""
+        context = x._context
+        if type(context) is not Leaf:
+            raise NotALeafError(
+                "require_grad: this tensor is an intermediate, computed from tensors that require grad. To read its "
+                "gradient use x.retain_grad(); to cut it off as a new leaf use x.detach().require_grad()."
+            )
+        value = x._value
+        if isinstance(value._backend, Autodiff) and not value._backend.functional and self.level[1] > 1:
+            value = value.set_require_grad(flag)
+        requirement = Requirement.GRAD if flag else Requirement.NONE
+        if requirement is context.requirement:
+            return x
+        leaf = Leaf(x._shape, x._dtype, requirement, context.origins, context.id)
+        return Tensor(self, value, leaf, x._shape, x._dtype)
+
+    def detach(self, x: Tensor) -> Tensor:
+        """`x` without its history; a leaf that requires grad becomes a new one that does."""
+        context = x._context
+        value = x._value.detach()
+        requirement = Requirement.NONE
+        origins: tuple[Origin, ...] = ()
+        if not self.functional:
+            if context.requirement is Requirement.GRAD:
+                requirement = Requirement.GRAD
+            origins = (Cut("detach", context.leaves),) if context.tracked else _origins([context])
+        return Tensor(self, value, Leaf(x._shape, x._dtype, requirement, origins), x._shape, x._dtype)
+
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> Gradients:
+        """Sweep from `x`; its gradients live one level down."""
+        if self.closed:
+            return x._value.backward(cotangent, retain_graph)
+        if self.functional:
+            raise LevelError(
+                "backward(): this tensor belongs to a functional transform (grad, vjp, ...) that is still open, and "
+                "backward() would have to differentiate an outer tape through it. Return the loss and let the "
+                "transform differentiate it, or put inputs on a tape of their own inside: x.autodiff().require_grad()."
+            )
+        if not x._context.tracked:
+            raise NotTrackedError(
+                "backward() requires a tracked autodiff tensor, and no leaf that requires grad reaches this one; call "
+                "x.autodiff().require_grad() on the source leaf before computing the output."
+            )
+        if cotangent is None:
+            seed = broadcast(operand(1, x._value, x._dtype), x._shape)
+        else:
+            seed = _checked_cotangent(cotangent, x)
+        return Gradients.of(self.level, sweep([(x._context, seed)], release=not retain_graph))
+
+    def gradients(self, x: Tensor) -> Gradients:
+        """The gradients of a scalar with respect to the leaves of this tape; none if it has none."""
+        if x._backend is not self or not x._context.tracked:
+            return Gradients(self.level, {}, [])
+        return Gradients.of(self.level, sweep([(x._context, operand(1, x._value, x._dtype))]))
+
+
+def _leaves(parents: Sequence[AnyNode | None]) -> Leaves:
+    """The union of the parents' leaves, sharing theirs where there is only one."""
+    parts: list[Leaves] = []
+    for p in parents:
+        if p is not None and not any(p.leaves is part for part in parts):
+            parts.append(p.leaves)
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _origins(contexts: Sequence[AnyNode | None]) -> tuple[Origin, ...]:
+    """Where the constants among `contexts` came from: the most recent few, which bounds a running sum."""
+    origins: tuple[Origin, ...] = ()
+    for c in contexts:
+        if type(c) is Leaf and not c.tracked:
+            origins += (c.id, *c.origins)
+    return origins[-_MOST_ORIGINS:] if len(origins) > _MOST_ORIGINS else origins
+
+
+def _checked_cotangent(cotangent: Any, x: Tensor) -> Tensor:
+    g = operand(cotangent, x._value, where="backward(cotangent)")
+    if g.shape != x.shape:
+        raise ShapeError(
+            f"backward(cotangent): the cotangent has shape {g.shape}, the tensor {x.shape}; pass one number per element "
+            "of the tensor, or leave it out for ones."
+        )
+    return operand(g, dtype=x._dtype)
+
+
+def _lift(x: Tensor, level: Level, strategy: GradientCheckpointing) -> Tensor:
+    return Autodiff.at(level, strategy).lift(x)
+
+
+DECORATORS["autodiff"] = _lift

@@ -1,0 +1,132 @@
+"""What the backends at the base share: they hold arrays, and compute op by op."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from functad import dtypes
+from functad.device import Device
+from functad.dtypes import DType
+from functad.errors import DTypeError, FunctadError, NotTrackedError, ShapeError
+from functad.levels import BASE, Level
+from functad.ops.op import Op
+from functad.tensor import Tensor
+
+
+class BaseBackend(ABC):
+    """A backend that computes. Subclasses say how arrays are stored and how an op is called."""
+
+    level: Level = BASE
+    is_tape = False
+    name: str
+    hardware: str
+
+    def __init__(self) -> None:
+        self._scalars = lru_cache(4096, typed=True)(self._scalar)
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Compute `op` now."""
+        arrays = [x._value for x in inputs]
+        try:
+            out = self.call(op, arrays, params)
+        except FunctadError:
+            raise
+        except (TypeError, ValueError, IndexError) as error:
+            refuse(op, inputs, params, error)
+        if type(out) is tuple:
+            return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
+        return Tensor(self, out, None, out.shape, out.dtype)
+
+    @abstractmethod
+    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> Any:
+        """The implementation of `op` on arrays of this backend."""
+
+    @abstractmethod
+    def array(self, data: Any, dtype: DType) -> Any:
+        """A copy of `data` as an array of this backend."""
+
+    @abstractmethod
+    def host(self, value: Any) -> np.ndarray[Any, Any]:
+        """The elements of a value of this backend as a read-only NumPy array."""
+
+    @abstractmethod
+    def requires(self, dtype: DType, where: str) -> None:
+        """Raise `DTypeError` if this backend cannot hold `dtype`."""
+
+    def put(self, data: Any, dtype: DType | None = None, where: str = "tensor") -> Tensor:
+        """A tensor with the elements of an array, narrowed only where no dtype was asked for."""
+        if dtype is None:
+            dtype = dtypes.narrow(data.dtype)
+            if dtype != data.dtype and dtype.kind in "iu":
+                _check_fits(np.asarray(data), dtype, where)
+        else:
+            self.requires(dtype, where)
+        array = self.array(data, dtype)
+        return Tensor(self, array, None, array.shape, array.dtype)
+
+    def scalar(self, value: complex, dtype: DType) -> Tensor:
+        """A 0-d tensor of a Python number; frequent ones are kept."""
+        return self._scalar(value, dtype) if value == 0 else self._scalars(value, dtype)
+
+    def _scalar(self, value: complex, dtype: DType) -> Tensor:
+        if isinstance(value, complex) and dtype.kind != "c":
+            raise DTypeError(f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64').")
+        try:
+            data = np.asarray(value, dtype)
+        except OverflowError:
+            raise DTypeError(f"the Python integer {value} does not fit {dtype}; write x.astype(...) first.") from None
+        return self.put(data, dtype)
+
+    def device(self, x: Tensor) -> Device:
+        return Device(self)
+
+    def resolve(self, x: Tensor) -> None:
+        return None
+
+    def detach(self, x: Tensor) -> Tensor:
+        return x
+
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
+        raise NotTrackedError(
+            "backward() requires a tracked autodiff tensor, and this one is on a device without autodiff; call "
+            "x.autodiff().require_grad() on the source leaf before computing the output."
+        )
+
+    @abstractmethod
+    def jax_array(self, value: Any) -> Any:
+        """A value of this backend as a `jax.Array`."""
+
+    def __repr__(self) -> str:
+        return self.hardware
+
+
+def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
+    info = np.iinfo(dtype)
+    if data.size and (data.min() < info.min or data.max() > info.max):
+        raise DTypeError(
+            f"{where}: {data.dtype} values between {data.min()} and {data.max()} do not fit {dtype}, the "
+            "default without JAX's x64 mode. Call fd.enable_x64() before, or pass a dtype that holds them."
+        )
+
+
+def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exception) -> NoReturn:
+    """Say in the user's terms why `op` could not run on these inputs."""
+    types = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs)
+    given = "".join(f", {k}={v!r}" for k, v in zip(op.params, params, strict=True))
+    shapes = [x.shape for x in inputs]
+    if op.promote != "same" and len(shapes) > 1:
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            listed = " and ".join(map(str, shapes))
+            raise ShapeError(
+                f"{op.name}: shapes {listed} do not broadcast: from the last axis backwards, lengths must be "
+                "equal or 1. Insert an axis with x[:, None] or x.reshape(...) where one is missing."
+            ) from None
+    kind = DTypeError if isinstance(error, TypeError) and "dtype" in str(error) else ShapeError
+    raise kind(f"{op.name}({types}{given}): {str(error).splitlines()[0]}") from error

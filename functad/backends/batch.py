@@ -1,0 +1,167 @@
+"""The Batch decorator: every op runs once for all the rows that vmap maps over.
+
+A batched op is itself an op: its implementation is the op's under `jax.vmap`, its rule is the
+op's rule run on batched tensors. So no other transform needs to know that vmap exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from functad.device import Device
+from functad.dispatch import Handle, bind
+from functad.errors import ConcreteValueError, LevelError
+from functad.levels import Level, deeper
+from functad.ops.op import Derivative, Keep, Op, Residuals, Type
+from functad.ops.rules import broadcast, sum_op
+from functad.tensor import Tensor
+
+Axes = tuple[int | None, ...]
+
+
+class Batch:
+    """vmap at one level. The value of a tensor has the mapped axis first."""
+
+    is_tape = False
+
+    def __init__(self, level: Level, size: int):
+        self.level = level
+        self.size = size
+        self.closed = False
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Run the batched op one level down."""
+        axes = tuple([0 if x._backend is self else None for x in inputs])
+        out = bind(batched(op, axes), [x._value if x._backend is self else x for x in inputs], params)
+        return tuple([self.wrap(o) for o in out]) if type(out) is tuple else self.wrap(out)
+
+    def wrap(self, x: Tensor) -> Tensor:
+        """`x`, whose first axis is the mapped one, as a tensor of this level."""
+        return Tensor(self, x, None, x._shape[1:], x._dtype)
+
+    def unwrap(self, x: Tensor) -> Tensor:
+        """A tensor with the mapped axis first, repeated if `x` does not depend on it."""
+        return x._value if x._backend is self else broadcast(x, (self.size, *x._shape))
+
+    def device(self, x: Tensor) -> Device:
+        return x._value.device
+
+    def detach(self, x: Tensor) -> Tensor:
+        return self.wrap(x._value.detach())
+
+    def refuse_value(self, x: Tensor, what: str) -> NoReturn:
+        raise ConcreteValueError(
+            f"{what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so it has no one "
+            "value. Use fd.where or fd.cond instead of `if`, and read values outside the mapped function."
+        )
+
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
+        raise LevelError(
+            "backward(): this tensor belongs to a vmap that is still open. Use fd.grad inside the mapped function, or "
+            "call backward() on what vmap returns."
+        )
+
+    def close(self) -> None:
+        """End the transform: a tensor of it that leaked is refused from now on."""
+        self.closed = True
+        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
+
+    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
+        raise LevelError(
+            f"{op.name}: one of its inputs leaked out of a vmap that has ended (stored outside the mapped function). It "
+            "stands for many rows and has no meaning here; return it from the function instead."
+        )
+
+    def resolve(self, x: Tensor) -> Tensor | None:
+        if self.closed:
+            self._run_closed(_LEAKED, [], ())
+        return None
+
+
+class BatchedOp(Op):
+    """An op over rows: `axes` says which inputs have a leading mapped axis."""
+
+    def __init__(self, op: Op, axes: Axes):
+        self.op = op
+        self.axes = axes
+        for name in ("cost", "promote", "differentiable", "inputs", "params", "variadic", "doc"):
+            setattr(self, name, getattr(op, name))
+        self.name = f"vmap({op.name})"
+        self.impl = _batched_impl(op, axes)
+        self.numpy_impl = _looped_impl(op, axes)
+
+    def pull_of(self, index: int) -> Derivative | None:
+        return self.op.pull_of(index)
+
+    def keep(self, tracked: tuple[bool, ...]) -> Keep:
+        return self.op.keep(tracked)
+
+    def pull(self, index: int, g: Any, res: Residuals) -> Any:
+        with deeper() as level:
+            batch = Batch(level, (g[0] if type(g) is tuple else g)._shape[0])
+            try:
+                piece = self.op.pull(index, _wrap(batch, g), self._rows(batch, res))
+                piece = None if piece is None else batch.unwrap(piece)
+            finally:
+                batch.close()
+        return piece if piece is None or self.axes[index] == 0 else bind(sum_op, (piece,), ((0,), False))
+
+    def push(self, tangents: Sequence[Any], res: Residuals) -> Any:
+        first = res.out[0] if type(res.out) is tuple else res.out
+        with deeper() as level:
+            batch = Batch(level, first._shape[0])
+            try:
+                rows = [t if t is None or a is None else batch.wrap(t) for t, a in zip(tangents, self.axes, strict=True)]
+                moved = self.op.push(rows, self._rows(batch, res))
+                if type(moved) is tuple:
+                    return tuple(None if m is None else batch.unwrap(m) for m in moved)
+                return None if moved is None else batch.unwrap(moved)
+            finally:
+                batch.close()
+
+    def _rows(self, batch: Batch, res: Residuals) -> Residuals:
+        inputs = [
+            x if axis is None or x is None else batch.wrap(x) if isinstance(x, Handle) else Type(x.shape[1:], x.dtype)
+            for x, axis in zip(res.inputs, self.axes, strict=True)
+        ]
+        return Residuals(inputs, None if res.out is None else _wrap(batch, res.out), res.params)
+
+
+def _wrap(batch: Batch, x: Any) -> Any:
+    return tuple([batch.wrap(o) for o in x]) if type(x) is tuple else batch.wrap(x)
+
+
+@lru_cache(8192)
+def batched(op: Op, axes: Axes) -> Op:
+    """The op that runs `op` over a leading axis of the inputs whose entry in `axes` is 0."""
+    return BatchedOp(op, axes)
+
+
+def _batched_impl(op: Op, axes: Axes) -> Callable[..., Any]:
+    def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
+        return jax.vmap(lambda *rows: op.impl(xp, *rows, **params), in_axes=axes)(*arrays)
+
+    return impl
+
+
+def _looped_impl(op: Op, axes: Axes) -> Callable[..., Any]:
+    def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
+        size = next(a.shape[0] for a, axis in zip(arrays, axes, strict=True) if axis == 0)
+        call = op.numpy_impl or op.impl
+        rows = [
+            call(xp, *[a if axis is None else a[i] for a, axis in zip(arrays, axes, strict=True)], **params)
+            for i in range(size)
+        ]
+        if rows and type(rows[0]) is tuple:
+            return tuple(map(np.stack, zip(*rows, strict=True)))
+        return np.stack(rows)
+
+    return impl
+
+
+_LEAKED = Op("leak", lambda xp, x: x)

@@ -1,0 +1,77 @@
+"""The XLA backend: `jax.Array` on CPU, GPU or TPU, one cached compiled call per op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from functad import dtypes
+from functad.backends.base import BaseBackend
+from functad.device import BASE_BACKENDS
+from functad.dtypes import DType
+from functad.errors import ConcreteValueError
+from functad.ops.op import Op
+
+
+class Xla(BaseBackend):
+    """Runs ops on one XLA device, each through `jax.jit`."""
+
+    name = "xla"
+
+    def __init__(self, device: Any):
+        super().__init__()
+        self.jax_device = device
+        self.hardware = f"{device.platform}:{device.id}"
+
+    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> Any:
+        return compiled(op, params)(*arrays)
+
+    def array(self, data: Any, dtype: DType) -> Any:
+        if isinstance(data, jax.core.Tracer):
+            return data.astype(dtype)
+        if isinstance(data, jax.Array):
+            return jax.device_put(data if data.dtype == dtype else data.astype(dtype), self.jax_device)
+        return jax.device_put(np.asarray(data).astype(dtype), self.jax_device, may_alias=False)
+
+    def host(self, value: Any) -> np.ndarray[Any, Any]:
+        if isinstance(value, jax.core.Tracer):
+            raise ConcreteValueError(
+                "this value is being traced by jax.jit and has no number yet. Use functad or jnp operations "
+                "on it, fd.cond or jnp.where instead of `if`, and read values outside the jitted function."
+            )
+        return np.asarray(value)
+
+    def jax_array(self, value: Any) -> Any:
+        return value
+
+    def requires(self, dtype: DType, where: str) -> None:
+        dtypes.refuse_wide(dtype, where)
+
+
+@lru_cache(8192)
+def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
+    """The compiled call of `op`; `jax.jit` specialises it by shapes and dtypes."""
+    fixed = dict(zip(op.params, params, strict=True))
+
+    def call(*arrays: Any) -> Any:
+        return op.impl(jnp, *arrays, **fixed)
+
+    call.__name__ = call.__qualname__ = op.name
+    return jax.jit(call)
+
+
+@lru_cache
+def _devices(kind: str) -> list[BaseBackend]:
+    try:
+        return [Xla(device) for device in jax.devices(kind)]
+    except RuntimeError:  # JAX has no such platform here
+        return []
+
+
+for _kind in ("tpu", "gpu", "cpu"):
+    BASE_BACKENDS[_kind] = partial(_devices, _kind)

@@ -1,0 +1,136 @@
+"""Making tensors from data and from shapes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from functad import dtypes
+from functad.device import Device
+from functad.dispatch import Handle
+from functad.errors import ArgumentTypeError, ShapeError
+from functad.ops.operand import as_array
+from functad.tensor import Tensor
+
+Shape = int | Sequence[int]
+
+
+def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """A tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
+
+    Without `dtype`, float data takes the default float dtype (float32, or float64 in x64 mode)
+    when it is float64, as in JAX; an explicit float64 that XLA cannot hold raises `DTypeError`.
+
+    >>> import functad as fd
+    >>> fd.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
+    (2, 2)
+    """
+    wanted = None if dtype is None else dtypes.parse(dtype, "tensor")
+    if isinstance(data, Handle):
+        x = data if device is None else data.to_device(device)
+        return x if wanted is None else x.astype(wanted)
+    where = device or Device.default()
+    if isinstance(data, (list, tuple)) and any(isinstance(x, Handle) for x in _flat(data)):
+        raise ArgumentTypeError("tensor: data is a list that holds tensors; write fd.stack([...]) to join them.")
+    if isinstance(data, dtypes.SCALARS):
+        wanted, data = wanted or dtypes.of_scalar(data), np.asarray(data)
+    array = as_array(data, "tensor") if not isinstance(data, (list, tuple)) else _nested(data)
+    return where.lift(where.base.put(array, wanted, "tensor"))
+
+
+def full(shape: Shape, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """A tensor of `shape` filled with one number."""
+    wanted = dtypes.of_scalar(fill_value) if dtype is None else dtypes.parse(dtype, "full")
+    return _make(np.full(as_shape(shape, "full"), fill_value, wanted), wanted, device, "full")
+
+
+def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """A tensor of zeros, float32 unless told otherwise."""
+    wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "zeros")
+    return _make(np.zeros(as_shape(shape, "zeros"), wanted), wanted, device, "zeros")
+
+
+def ones(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """A tensor of ones, float32 unless told otherwise."""
+    wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "ones")
+    return _make(np.ones(as_shape(shape, "ones"), wanted), wanted, device, "ones")
+
+
+def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """An `n` by `m` matrix with ones on its `k`-th diagonal."""
+    wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "eye")
+    return _make(np.eye(n, m, k, wanted), wanted, device, "eye")
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Evenly spaced numbers from `start` up to, not including, `stop`."""
+    start, stop = (0, start) if stop is None else (start, stop)
+    data = np.arange(start, stop, step)
+    default = dtypes.default_int() if data.dtype.kind in "iu" else dtypes.default_float()
+    wanted = default if dtype is None else dtypes.parse(dtype, "arange")
+    return _make(data.astype(wanted), wanted, device, "arange")
+
+
+def linspace(
+    start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """`num` evenly spaced numbers from `start` to `stop`."""
+    wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "linspace")
+    return _make(np.linspace(start, stop, num, endpoint=endpoint).astype(wanted), wanted, device, "linspace")
+
+
+def zeros_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Zeros of the shape, dtype and device of `x`."""
+    return _like(zeros, x, dtype, device)
+
+
+def ones_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Ones of the shape, dtype and device of `x`."""
+    return _like(ones, x, dtype, device)
+
+
+def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """A tensor filled with one number, of the shape, dtype and device of `x`."""
+    return _like(lambda shape, *rest: full(shape, fill_value, *rest), x, dtype, device)
+
+
+def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
+    """A shape as a user writes it, checked."""
+    try:
+        sizes = (operator.index(shape),) if not isinstance(shape, (tuple, list)) else tuple(map(operator.index, shape))
+    except TypeError:
+        raise ArgumentTypeError(f"{where}: a shape is an int or a tuple of ints, got {shape!r}.") from None
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{where}: a shape cannot have a negative length, got {shape!r}.")
+    return sizes
+
+
+def _make(array: np.ndarray[Any, Any], dtype: dtypes.DType, device: Device | None, where: str) -> Tensor:
+    target = device or Device.default()
+    return target.lift(target.base.put(array, dtype, where))
+
+
+def _like(make: Any, x: Any, dtype: Any, device: Device | None) -> Tensor:
+    if not isinstance(x, Handle):
+        x = tensor(x)
+    made: Tensor = make(x.shape, x.dtype if dtype is None else dtype, device or x.device)
+    return made
+
+
+def _nested(data: Any) -> np.ndarray[Any, Any]:
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"tensor: the nested lists are ragged, so they have no shape ({error}).") from None
+    return as_array(array, "tensor")  # type: ignore[no-any-return]
+
+
+def _flat(data: Any) -> Any:
+    for x in data:
+        if isinstance(x, (list, tuple)):
+            yield from _flat(x)
+        else:
+            yield x

@@ -1,0 +1,173 @@
+"""Devices: where a tensor lives and whether a tape records what is done with it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
+from functad.levels import Level, open_depth
+
+if TYPE_CHECKING:
+    from functad.backends.base import BaseBackend
+
+Kind = Literal["cpu", "gpu", "tpu", "numpy"]
+
+
+class GradientCheckpointing(enum.Enum):
+    """What a tape keeps for backward."""
+
+    DISABLED = "disabled"
+    """Keep every residual."""
+    BALANCED = "balanced"
+    """Recompute memory-bound results during backward, keep compute-bound ones."""
+
+
+#: Base backends by kind: each entry lists the backends this process can use.
+BASE_BACKENDS: dict[str, Callable[[], list[BaseBackend]]] = {}
+
+#: Decorator backends by name: how each puts a tensor at a level.
+DECORATORS: dict[str, Callable[[Any, Level, GradientCheckpointing], Any]] = {}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Device:
+    """A place to compute, with or without autodiff.
+
+    Equality and hash look at the hardware only, so `dev == dev.autodiff()` (as in burn).
+
+    >>> import functad as fd
+    >>> dev = fd.Device.cpu().autodiff()
+    >>> dev.is_autodiff, dev.name, dev == fd.Device.cpu()
+    (True, 'autodiff<xla>', True)
+    """
+
+    base: BaseBackend
+    order: int = 0
+    checkpointing: GradientCheckpointing = GradientCheckpointing.DISABLED
+
+    @staticmethod
+    def cpu() -> Device:
+        """The CPU through XLA."""
+        return _find("cpu", 0)
+
+    @staticmethod
+    def gpu(index: int = 0) -> Device:
+        """The GPU number `index`; raises `DeviceError` when there is none."""
+        return _find("gpu", index)
+
+    @staticmethod
+    def numpy() -> Device:
+        """Plain NumPy on the CPU: no compilation, float64 always available."""
+        return _find("numpy", 0)
+
+    @staticmethod
+    def default() -> Device:
+        """The device new tensors are made on; see `set_default_device`."""
+        return _default.get() or Device.enumerate()[0]
+
+    @staticmethod
+    def enumerate(kind: Kind | None = None) -> list[Device]:
+        """Every device of `kind`, or of all kinds (accelerators first, NumPy last)."""
+        if kind is not None and kind not in BASE_BACKENDS:
+            known = ", ".join(map(repr, BASE_BACKENDS))
+            raise DeviceError(f"Device.enumerate: there is no device kind {kind!r}; use one of {known}.")
+        kinds = [kind] if kind else list(BASE_BACKENDS)
+        return [Device(base) for k in kinds for base in BASE_BACKENDS[k]()]
+
+    def autodiff(self, order: int = 1) -> Device:
+        """This hardware with a tape; `order=2` lets gradients be differentiated again."""
+        if not isinstance(order, int) or order < 1:
+            raise ArgumentError(f"Device.autodiff: order must be an int of at least 1, got {order!r}.")
+        return replace(self, order=order)
+
+    def gradient_checkpointing(self) -> Device:
+        """This device, recomputing memory-bound results during backward."""
+        if not self.is_autodiff:
+            raise DeviceError(
+                f"Device.gradient_checkpointing: {self!r} has no autodiff to checkpoint; "
+                "write device.autodiff().gradient_checkpointing()."
+            )
+        return replace(self, checkpointing=GradientCheckpointing.BALANCED)
+
+    def inner(self) -> Device:
+        """This device with one autodiff level less."""
+        if self.order <= 1:
+            return Device(self.base)
+        return replace(self, order=self.order - 1)
+
+    def lift(self, x: Any) -> Any:
+        """`x`, a tensor on this hardware without autodiff, as a constant on this device."""
+        for order in range(1, self.order + 1):
+            x = DECORATORS["autodiff"](x, (open_depth(), order), self.checkpointing)
+        return x
+
+    @property
+    def is_autodiff(self) -> bool:
+        """Whether tensors made here can require gradients."""
+        return self.order > 0
+
+    @property
+    def gradient_checkpointing_strategy(self) -> GradientCheckpointing | None:
+        """The strategy, or None on a device without autodiff."""
+        return self.checkpointing if self.is_autodiff else None
+
+    @property
+    def name(self) -> str:
+        """The backends by name, outermost first: `"xla"`, `"autodiff<xla>"`."""
+        return "autodiff<" * self.order + self.base.name + ">" * self.order
+
+    def __eq__(self, other: object) -> bool:
+        return self.base is other.base if isinstance(other, Device) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.base)
+
+    def __repr__(self) -> str:
+        text = f"Device({self.base.hardware})"
+        if self.order:
+            text += ".autodiff()" if self.order == 1 else f".autodiff(order={self.order})"
+        if self.checkpointing is GradientCheckpointing.BALANCED:
+            text += ".gradient_checkpointing()"
+        return text
+
+
+class set_default_device(AbstractContextManager["set_default_device"]):
+    """Make new tensors on `device`, from now on or inside a `with` block.
+
+    The choice belongs to the current context (thread or async task).
+
+    >>> import functad as fd
+    >>> with fd.set_default_device(fd.Device.numpy()):
+    ...     fd.ones(2).device.name
+    'numpy'
+    """
+
+    def __init__(self, device: Device):
+        if not isinstance(device, Device):
+            raise ArgumentTypeError(
+                f"set_default_device: expected a Device such as fd.Device.cpu(), got {device!r}."
+            )
+        self._token = _default.set(device)
+
+    def __exit__(self, *exc: object) -> None:
+        _default.reset(self._token)
+
+
+_default: ContextVar[Device | None] = ContextVar("functad_default_device", default=None)
+
+
+def _find(kind: Kind, index: int) -> Device:
+    found = BASE_BACKENDS[kind]()
+    if not 0 <= index < len(found):
+        have = ", ".join(map(repr, _all())) or "none"
+        raise DeviceError(f"Device.{kind}({index}): there is no such device; found {have}.")
+    return Device(found[index])
+
+
+def _all() -> Iterator[Device]:
+    return iter(Device.enumerate())

@@ -1,0 +1,106 @@
+"""The handle every tensor is, and `bind`, which finds the interpreter that runs an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from functad.dtypes import DType
+from functad.errors import DeviceError, StrategyMismatchError
+from functad.levels import Level
+
+if TYPE_CHECKING:
+    from functad.device import Device
+    from functad.ops.op import Op
+    from functad.tensor import Tensor
+
+
+class Backend(Protocol):
+    """An interpreter of ops: `run` computes (base), or does its part and binds one level down."""
+
+    level: Level
+    is_tape: bool
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """The output tensor of `op`, or a tuple of them for an op with several outputs."""
+
+    def device(self, x: Tensor) -> Device:
+        """The device `x`, a tensor of this backend, reports."""
+
+    def resolve(self, x: Tensor) -> Tensor | None:
+        """What a tensor of this backend stands for once its transform has closed, if anything."""
+
+
+class Handle:
+    """What dispatch needs of a tensor: its interpreter, that interpreter's value, its type.
+
+    `_value` is an array at the base and a tensor of the level below elsewhere; `_context` is what
+    the interpreter attaches to it (a tape node, a tangent).
+    """
+
+    __slots__ = ("__weakref__", "_backend", "_context", "_dtype", "_shape", "_value")
+
+    def __init__(self, backend: Any, value: Any, context: Any, shape: tuple[int, ...], dtype: DType):
+        self._backend = backend
+        self._value = value
+        self._context = context
+        self._shape = shape
+        self._dtype = dtype
+
+    shape: property = property(attrgetter("_shape"), doc="The length of each axis.")
+    dtype: property = property(attrgetter("_dtype"), doc="The element type, a `numpy.dtype`.")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        size = 1
+        for length in self._shape:
+            size *= length
+        return size
+
+
+def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
+    """Run `op` at the highest level among its inputs."""
+    top = inputs[0]._backend
+    for x in inputs:
+        backend = x._backend
+        if backend is not top:
+            if backend.level > top.level:
+                top = backend
+            elif backend.level == top.level:
+                return _bind_conflicting(op, inputs, params, backend, top)
+    return top.run(op, inputs, params)
+
+
+def base_tensor(x: Any) -> Any:
+    """The tensor at the base under every level of `x`."""
+    while isinstance(x._value, Handle):
+        x = x._value
+    return x
+
+
+def _bind_conflicting(op: Op, inputs: Sequence[Any], params: tuple[Any, ...], *clash: Any) -> Any:
+    """Two interpreters at one level: one belongs to a closed transform, or the mix is an error."""
+    resolved = [x._backend.resolve(x) or x for x in inputs]
+    if all(new is old for new, old in zip(resolved, inputs, strict=True)):
+        _refuse_mix(op, inputs, *clash)
+    return bind(op, resolved, params)
+
+
+def _refuse_mix(op: Op, inputs: Sequence[Any], one: Any, other: Any) -> NoReturn:
+    if one.level == (0, 0):
+        raise DeviceError(
+            f"{op.name}: its inputs live on different devices, {other.hardware} and {one.hardware}. "
+            "Move one of them: x.to_device(y.device)."
+        )
+    raise StrategyMismatchError(
+        f"{op.name}: gradient checkpointing strategy mismatch: {other.strategy.name} vs "
+        f"{one.strategy.name}. Tensors in one operation must share a strategy; make both on the same "
+        "device, or write x.to_device(y.device)."
+    )

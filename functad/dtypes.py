@@ -1,0 +1,149 @@
+"""Dtypes: defaults, promotion, and the refusal to lose precision silently."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from functad.errors import DTypeError
+
+DType: TypeAlias = np.dtype[Any]
+
+float32 = np.dtype(np.float32)
+float64 = np.dtype(np.float64)
+float16 = np.dtype(np.float16)
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+int8 = np.dtype(np.int8)
+int16 = np.dtype(np.int16)
+int32 = np.dtype(np.int32)
+int64 = np.dtype(np.int64)
+uint8 = np.dtype(np.uint8)
+uint16 = np.dtype(np.uint16)
+uint32 = np.dtype(np.uint32)
+uint64 = np.dtype(np.uint64)
+bool_ = np.dtype(np.bool_)
+complex64 = np.dtype(np.complex64)
+complex128 = np.dtype(np.complex128)
+
+SCALARS = (bool, int, float, complex)
+_HALF = (float16, bfloat16)
+_WIDE = {float64: float32, complex128: complex64, int64: int32, uint64: uint32}
+_NAMES = {"bfloat16": bfloat16, "bool": bool_}
+
+
+class enable_x64(AbstractContextManager["enable_x64"]):
+    """Allow float64 on XLA, from now on or inside a `with` block (JAX's own switch).
+
+    >>> import functad as fd
+    >>> with fd.enable_x64():
+    ...     fd.ones(2, dtype="float64").dtype
+    dtype('float64')
+    """
+
+    def __init__(self, enabled: bool = True):
+        self._before = jax.config.read("jax_enable_x64")
+        jax.config.update("jax_enable_x64", bool(enabled))
+
+    def __exit__(self, *exc: object) -> None:
+        jax.config.update("jax_enable_x64", self._before)
+
+
+def x64_enabled() -> bool:
+    return bool(jax.config.read("jax_enable_x64"))
+
+
+def default_float() -> DType:
+    return float64 if x64_enabled() else float32
+
+
+def default_int() -> DType:
+    return int64 if x64_enabled() else int32
+
+
+def default_complex() -> DType:
+    return complex128 if x64_enabled() else complex64
+
+
+@lru_cache(1024)
+def is_inexact(dtype: DType) -> bool:
+    """Whether tensors of `dtype` can carry a derivative (float or complex)."""
+    return dtype.kind in "fc" or bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+@lru_cache(1024)
+def is_float(dtype: DType) -> bool:
+    return dtype.kind == "f" or bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+def is_half(dtype: DType) -> bool:
+    return dtype in _HALF
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype in which sums of `dtype` are kept until they are complete."""
+    return float32 if dtype in _HALF else dtype
+
+
+def of_scalar(value: object) -> DType:
+    """The default dtype of a Python number."""
+    if isinstance(value, bool):
+        return bool_
+    if isinstance(value, int):
+        return default_int()
+    return default_float() if isinstance(value, float) else default_complex()
+
+
+def parse(dtype: Any, where: str) -> DType:
+    """A dtype as a user writes it: `"float32"`, `np.float32`, `jnp.bfloat16`, `float`, ..."""
+    if dtype in SCALARS:
+        return of_scalar(dtype(0))
+    try:
+        return _NAMES[dtype] if isinstance(dtype, str) and dtype in _NAMES else np.dtype(dtype)
+    except TypeError:
+        raise DTypeError(f"{where}: {dtype!r} is not a dtype; write for example dtype='float32'.") from None
+
+
+def refuse_wide(dtype: DType, where: str) -> None:
+    """Raise if XLA would silently narrow `dtype`."""
+    if dtype in _WIDE and not x64_enabled():
+        raise DTypeError(
+            f"{where}: {dtype} needs JAX's x64 mode, without which XLA would silently compute in "
+            f"{_WIDE[dtype]}. Call fd.enable_x64() (or set JAX_ENABLE_X64=1) before, use the device "
+            f"fd.Device.numpy(), or ask for dtype='{_WIDE[dtype]}'."
+        )
+
+
+def narrow(dtype: DType) -> DType:
+    """What data of `dtype` becomes when no dtype was asked for (as in JAX)."""
+    return dtype if x64_enabled() else _WIDE.get(dtype, dtype)
+
+
+def promote(*dtypes: DType) -> DType:
+    """The common dtype under JAX's promotion rules."""
+    return dtypes[0] if len(set(dtypes)) == 1 else _promote(dtypes, x64_enabled())
+
+
+@lru_cache(4096)
+def _promote(dtypes: tuple[DType, ...], x64: bool) -> DType:
+    if not x64 and any(d in _WIDE for d in dtypes):  # float64 tensors of the NumPy device
+        with jax.enable_x64(True):
+            return np.dtype(jnp.result_type(*dtypes))
+    return np.dtype(jnp.result_type(*dtypes))
+
+
+@lru_cache(4096)
+def with_scalar(dtype: DType, scalar_type: type) -> DType:
+    """The dtype of an op between a tensor and a Python number, which is weakly typed."""
+    if scalar_type is bool or dtype.kind == "c" or (is_inexact(dtype) and scalar_type is not complex):
+        return dtype
+    if scalar_type is complex:
+        return complex128 if dtype == float64 else complex64
+    if scalar_type is float:
+        return default_float()
+    return default_int() if dtype == bool_ else dtype

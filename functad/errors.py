@@ -1,0 +1,77 @@
+"""Every exception functad raises. Each is a `FunctadError` and the builtin type Python users expect.
+
+A message says what was passed, why it cannot work, and what to write instead.
+"""
+
+from __future__ import annotations
+
+
+class FunctadError(Exception):
+    """Base class of every error functad raises on purpose."""
+
+
+class ShapeError(FunctadError, ValueError):
+    """Shapes, axes or sizes that do not fit together."""
+
+
+class ArgumentError(FunctadError, ValueError):
+    """An argument whose value is not one of those allowed."""
+
+
+class StructureError(FunctadError, ValueError):
+    """Pytrees whose structures do not match."""
+
+
+class DTypeError(FunctadError, TypeError):
+    """A dtype an operation cannot take, or a precision that is not enabled."""
+
+
+class ArgumentTypeError(FunctadError, TypeError):
+    """An argument of a type functad cannot use."""
+
+
+class ImmutableError(FunctadError, TypeError):
+    """An attempt to change a tensor in place."""
+
+
+class OutOfBoundsError(FunctadError, IndexError):
+    """An index outside its axis."""
+
+
+class DeviceError(FunctadError, ValueError):
+    """A device that does not exist, or tensors of two backends in one op."""
+
+
+class StrategyMismatchError(FunctadError, ValueError):
+    """Two gradient-checkpointing strategies in one op."""
+
+
+class NotTrackedError(FunctadError, RuntimeError):
+    """`backward()` or a gradient asked of a tensor that no tape reaches."""
+
+
+class NotALeafError(FunctadError, RuntimeError):
+    """`require_grad()` on an intermediate or on a device without autodiff."""
+
+
+class GraphConsumedError(FunctadError, RuntimeError):
+    """A second backward through residuals that were released."""
+
+
+class LevelError(FunctadError, RuntimeError):
+    """An operation that would have to differentiate through a transform that is still open."""
+
+
+class ConcreteValueError(FunctadError, TypeError):
+    """A concrete value asked of a tensor that stands for many values, or for none yet."""
+
+
+class NoGradientError(FunctadError, KeyError):
+    """`grads[x]` where `x` has no gradient; `report` tells why."""
+
+    def __init__(self, message: str, report: object = None):
+        super().__init__(message)
+        self.report = report
+
+    def __str__(self) -> str:  # KeyError would show the repr of its argument
+        return str(self.args[0])

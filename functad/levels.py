@@ -1,0 +1,51 @@
+"""Levels: which interpreter an operation belongs to when transforms nest.
+
+A level is a pair `(depth, order)`, compared in that order. The base is `(0, 0)`; a functional
+transform opens `(1 + depth of the open ones, 0)`; a tensor on an autodiff device lives at
+`(depth open when it was made, 1..order)`. The highest level among an op's inputs runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+Level: TypeAlias = tuple[int, int]
+
+BASE: Level = (0, 0)
+
+_depth: ContextVar[int] = ContextVar("functad_depth", default=0)
+_unrecorded: ContextVar[int] = ContextVar("functad_unrecorded_depth", default=-1)
+
+
+def open_depth() -> int:
+    """The number of functional transforms open in this context."""
+    return _depth.get()
+
+
+@contextmanager
+def deeper() -> Iterator[Level]:
+    """Open one more transform; its level is free again when the block ends, however it ends."""
+    depth = _depth.get() + 1
+    token = _depth.set(depth)
+    try:
+        yield (depth, 0)
+    finally:
+        _depth.reset(token)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Stop every tape that is open now; transforms opened inside record as usual."""
+    token = _unrecorded.set(_depth.get())
+    try:
+        yield
+    finally:
+        _unrecorded.reset(token)
+
+
+def is_recording(level: Level) -> bool:
+    """Whether a tape at `level` records in this context."""
+    return level[0] > _unrecorded.get()

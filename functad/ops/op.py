@@ -1,0 +1,216 @@
+"""Ops as data: a name, an implementation over an array namespace, and a derivative rule.
+
+An op is declared in one place:
+
+    mul = elementwise("mul", lambda xp, x, y: xp.multiply(x, y), lambda y: y, lambda x: x)
+
+The implementation's positional arguments after `xp` are the op's tensor inputs, its keyword-only
+arguments are static parameters. The functions of a rule receive what they *name*: an input
+(`x`), the output (`out`), a parameter, an input's type (`x_shape`, `x_dtype`), the cotangent `g`,
+the tangent `t`. Nothing else is kept for backward, so a rule's signature is its memory cost.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from functad import dtypes
+from functad.dispatch import Handle, bind
+from functad.ops.operand import Promote, operands
+
+Rule = Callable[..., Any]
+
+
+class Cost(enum.Enum):
+    """What bounds an op's run time; decides what balanced checkpointing recomputes."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+
+
+class Type(NamedTuple):
+    """Shape and dtype of a tensor that is not kept."""
+
+    shape: tuple[int, ...]
+    dtype: dtypes.DType
+
+
+class Residuals(NamedTuple):
+    """What a rule may read. An input that the rule does not name is only something with a type."""
+
+    inputs: Sequence[Any]
+    out: Any
+    params: tuple[Any, ...]
+
+
+class Samples(NamedTuple):
+    """Inputs for the property tests, as plain data.
+
+    Each case is `(shapes, params)`: one shape per input, and the values of the op's parameters.
+    Entries are drawn uniformly from `[low, high]` per input and kept `gap` away from the values in
+    `kinks`. `make` replaces the draw for inputs with structure (indices, positive definite
+    matrices); it maps a `numpy.random.Generator` to a list of `(inputs, params)`.
+    """
+
+    cases: Sequence[tuple[Sequence[tuple[int, ...]], dict[str, Any]]] = ()
+    low: float | Sequence[float] = -2.0
+    high: float | Sequence[float] = 2.0
+    kinks: Sequence[float] = ()
+    make: Callable[[np.random.Generator], list[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
+
+
+class Read(NamedTuple):
+    """Where a rule's argument comes from."""
+
+    kind: Literal["value", "shape", "dtype", "out", "param", "all", "shapes"]
+    index: int
+
+    def __call__(self, res: Residuals) -> Any:
+        match self.kind:
+            case "value":
+                return res.inputs[self.index]
+            case "shape":
+                return res.inputs[self.index].shape
+            case "dtype":
+                return res.inputs[self.index].dtype
+            case "out":
+                return res.out
+            case "param":
+                return res.params[self.index]
+            case "all":
+                return tuple(res.inputs[self.index :])
+            case "shapes":
+                return tuple(x.shape for x in res.inputs[self.index :])
+
+
+class Derivative(NamedTuple):
+    """A rule's function bound to where its arguments come from."""
+
+    fn: Rule
+    leading: int  # how many of t, g and the like come first
+    reads: tuple[Read, ...]
+
+    def __call__(self, res: Residuals, *leading: Any) -> Any:
+        return self.fn(*leading, *[read(res) for read in self.reads])
+
+
+class Keep(NamedTuple):
+    """What one subset of tracked inputs needs kept for backward."""
+
+    values: frozenset[int]
+    types: frozenset[int]
+    out: bool
+
+
+@dataclass(eq=False)
+class Op:
+    """One primitive operation. Hashed by identity; the op table is `functad.ops.TABLE`."""
+
+    name: str
+    impl: Callable[..., Any]
+    doc: str = ""
+    cost: Cost = Cost.MEMORY
+    promote: Promote = "same"
+    samples: Samples | None = None
+    numpy_impl: Callable[..., Any] | None = None
+    differentiable: bool = True
+    pulls: Sequence[Derivative | None] = ()
+    pushes: Sequence[Derivative | None] = ()
+    joint_push: Derivative | None = None
+    inputs: tuple[str, ...] = field(init=False)
+    params: tuple[str, ...] = field(init=False)
+    variadic: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        arguments = list(inspect.signature(self.impl).parameters.values())[1:]
+        self.params = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
+        self.inputs = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
+        self.variadic = any(a.kind is a.VAR_POSITIONAL for a in arguments)
+        self.__name__ = self.name
+        self.__doc__ = self.doc
+        self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # a cache per op
+
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        """The front door: make operands of `inputs`, promote their dtypes, run."""
+        values = tuple([params[name] for name in self.params]) if params else ()
+        if len(inputs) == 2 and self.promote == "numeric":
+            x, y = inputs
+            if isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype:
+                return bind(self, inputs, values)
+        return bind(self, operands(self.name, self.promote, inputs), values)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def pull_of(self, index: int) -> Derivative | None:
+        """How the cotangent of the output becomes that of input `index`."""
+        return self.pulls[min(index, len(self.pulls) - 1)] if self.pulls else None
+
+    def pull(self, index: int, g: Any, res: Residuals) -> Any:
+        """The cotangent of input `index`, or None where the op does not depend on it smoothly."""
+        derivative = self.pull_of(index)
+        if derivative is None:
+            return None
+        if self.variadic and index >= len(self.inputs) - 1:
+            return derivative(res, g, index - len(self.inputs) + 1)
+        return derivative(res, g)
+
+    def push(self, tangents: Sequence[Any], res: Residuals) -> Any:
+        """The tangent of the output, or None if it is zero; None stands for a zero tangent."""
+        if self.joint_push is not None:
+            return self.joint_push(res, tangents)
+        total = None
+        for index, t in enumerate(tangents):
+            derivative = self.pushes[min(index, len(self.pushes) - 1)] if t is not None and self.pushes else None
+            if derivative is not None:
+                term = derivative(res, t)
+                total = term if total is None else total + term
+        return total
+
+    def keep(self, tracked: tuple[bool, ...]) -> Keep:
+        """What backward needs of inputs and output when the inputs in `tracked` have a gradient."""
+        values: set[int] = set()
+        types: set[int] = set()
+        out = False
+        for index, wanted in enumerate(tracked):
+            derivative = self.pull_of(index) if wanted else None
+            for read in derivative.reads if derivative else ():
+                if read.kind in ("value", "all"):
+                    values.update(range(read.index, len(tracked)) if read.kind == "all" else [read.index])
+                elif read.kind in ("shape", "dtype", "shapes"):
+                    types.update(range(read.index, len(tracked)) if read.kind == "shapes" else [read.index])
+                elif read.kind == "out":
+                    out = True
+        return Keep(frozenset(values), frozenset(types - values), out)
+
+    def derivative(self, fn: Rule | None, leading: int) -> Derivative | None:
+        """Bind a rule's function to this op's inputs, output and parameters by name."""
+        if fn is None:
+            return None
+        reads = []
+        for name in list(inspect.signature(fn).parameters)[leading:]:
+            stem, _, suffix = name.rpartition("_")
+            if name == "out":
+                reads.append(Read("out", 0))
+            elif name in self.params:
+                reads.append(Read("param", self.params.index(name)))
+            elif name in self.inputs:
+                last = self.variadic and name == self.inputs[-1]
+                reads.append(Read("all" if last else "value", self.inputs.index(name)))
+            elif stem in self.inputs and suffix in ("shape", "dtype"):
+                reads.append(Read("shape" if suffix == "shape" else "dtype", self.inputs.index(stem)))
+            elif stem in self.inputs and suffix == "shapes":
+                reads.append(Read("shapes", self.inputs.index(stem)))
+            else:
+                raise TypeError(
+                    f"op {self.name!r}: its rule names {name!r}, which is neither an input "
+                    f"{self.inputs}, a parameter {self.params}, 'out', nor an input's _shape or _dtype."
+                )
+        return Derivative(fn, leading, tuple(reads))

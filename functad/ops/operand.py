@@ -1,0 +1,74 @@
+"""The front door's first half: what a user passes becomes tensors of one dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from functad import dtypes
+from functad.device import Device
+from functad.dispatch import Handle, base_tensor
+from functad.dtypes import DType
+from functad.errors import ArgumentTypeError, DTypeError
+
+Promote = Literal["numeric", "float", "compare", "logical", "bits", "same"]
+"""How an op unifies dtypes: `float` also turns integers into floats, `logical` everything into
+bool, `bits` takes integers and bools only, `same` leaves each operand as it is."""
+
+
+def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "functad") -> Any:
+    """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
+    if isinstance(x, Handle):
+        return x if dtype is None or x._dtype == dtype else x.astype(dtype)
+    base = base_tensor(like)._backend if like is not None else Device.default().base
+    if isinstance(x, dtypes.SCALARS):
+        return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
+    return base.put(as_array(x, where), dtype)
+
+
+def as_array(x: Any, where: str) -> Any:
+    """`x` as a NumPy or JAX array, or an error that says what was passed."""
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+        return x
+    if hasattr(x, "__jax_array__"):
+        return x.__jax_array__()
+    if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+        array = np.asarray(x)
+        if array.dtype.kind in "biufc":
+            return array
+    raise ArgumentTypeError(
+        f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}."
+    )
+
+
+def operands(name: str, promote: Promote, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Every input as a tensor of the op's common dtype; Python numbers are weakly typed."""
+    like = next((x for x in inputs if isinstance(x, Handle)), None)
+    if promote == "same":
+        return tuple([operand(x, like, where=name) for x in inputs])
+    values = [x if isinstance(x, (Handle, *dtypes.SCALARS)) else operand(x, like, where=name) for x in inputs]
+    dtype = _common(name, promote, values)
+    return tuple([operand(x, like, dtype, name) for x in values])
+
+
+def _common(name: str, promote: Promote, values: Sequence[Any]) -> DType:
+    if promote == "logical":
+        return dtypes.bool_
+    strong = [x._dtype for x in values if isinstance(x, Handle)]
+    weak = [x for x in values if not isinstance(x, Handle)]
+    dtype = dtypes.promote(*strong) if strong else dtypes.of_scalar(max(weak, key=_kind_rank))
+    for scalar in weak:
+        dtype = dtypes.with_scalar(dtype, type(scalar))
+    if promote == "float" and not dtypes.is_inexact(dtype):
+        return dtypes.default_float()
+    if promote == "bits" and dtypes.is_inexact(dtype):
+        raise DTypeError(f"{name}: takes integers or bools, got {dtype}; write x.astype(int) first.")
+    return dtype
+
+
+def _kind_rank(scalar: Any) -> int:
+    return dtypes.SCALARS.index(type(scalar)) if type(scalar) in dtypes.SCALARS else 1
+

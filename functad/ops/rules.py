@@ -1,0 +1,272 @@
+"""The kinds of derivative rule, and the few ops they are written with.
+
+One rule serves both modes: from a partial derivative, or from a map and its transpose, follow
+the pull of a cotangent and the push of a tangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from functad import dtypes
+from functad.dispatch import base_tensor, bind
+from functad.ops.op import Cost, Derivative, Op, Promote, Read, Rule, Samples, Type
+
+Partial = Rule | float | None
+
+TABLE: dict[str, Op] = {}
+"""Every primitive op by name."""
+
+_strict: ContextVar[bool] = ContextVar("functad_strict_ieee", default=False)
+
+
+@contextmanager
+def strict_ieee() -> Iterator[None]:
+    """Inside, derivatives follow IEEE 754 to the letter: a zero cotangent times inf is NaN.
+
+    Outside, a cotangent that is exactly zero stays zero however singular the partial derivative,
+    so that `where(x > 0, sqrt(x), 0)` has a finite gradient at 0.
+    """
+    token = _strict.set(True)
+    try:
+        yield
+    finally:
+        _strict.reset(token)
+
+
+def register(op: Op) -> Op:
+    """Enter `op` in the table."""
+    if op.name in TABLE:
+        raise ValueError(f"op {op.name!r} is declared twice.")
+    TABLE[op.name] = op
+    return op
+
+
+def nondiff(name: str, impl: Callable[..., Any], **about: Any) -> Op:
+    """An op through which no derivative flows (comparisons, integer results)."""
+    return register(Op(name, impl, differentiable=False, **about))
+
+
+def elementwise(name: str, impl: Callable[..., Any], *partials: Partial, **about: Any) -> Op:
+    """An op that maps elements, with broadcasting; one partial derivative per input.
+
+    A partial is a function of what it names, a number, or None where the op takes no derivative.
+    """
+    about.setdefault("promote", "numeric")
+    op = Op(name, impl, **about)
+    op.pulls = [_elementwise_pull(op, i, p) for i, p in enumerate(partials)]
+    op.pushes = [_elementwise_push(op, p) for p in partials]
+    return register(op)
+
+
+def linear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **about: Any) -> Op:
+    """An op jointly linear in the inputs that have a transpose; the others (None) are indices,
+    masks and the like. For a variadic op the transpose takes `g` and the input's number."""
+    op = Op(name, impl, **about)
+    op.pulls = [op.derivative(fn, 2 if op.variadic and i == len(op.inputs) - 1 else 1) for i, fn in enumerate(transposes)]
+    op.joint_push = Derivative(_linear_push(op), 1, (Read("all", 0), *_all_params(op)))
+    return register(op)
+
+
+def multilinear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **about: Any) -> Op:
+    """An op linear in each input by itself (products, contractions)."""
+    op = Op(name, impl, **about)
+    op.pulls = [op.derivative(fn, 1) for fn in transposes]
+    op.pushes = [
+        Derivative(_multilinear_push(op, i), 1, (Read("all", 0), *_all_params(op))) if fn else None
+        for i, fn in enumerate(transposes)
+    ]
+    return register(op)
+
+
+def reduction(name: str, impl: Callable[..., Any], partial: Rule, **about: Any) -> Op:
+    """An op that reduces the axes `axis` (a parameter, with `keepdims`) of its one input.
+
+    The partial is that of each output with respect to the elements reduced into it.
+    """
+    op = Op(name, impl, **about)
+    reads = op.derivative(partial, 0)
+    assert reads is not None
+    axis, keepdims = (Read("param", op.params.index(p)) for p in ("axis", "keepdims"))
+
+    def pull(g: Any, shape: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
+        return product(expand_reduced(g, shape, axis, keepdims), partial(*args))
+
+    def push(t: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
+        return bind(sum_op, (product(t, partial(*args)),), (axis, keepdims))
+
+    op.pulls = [Derivative(pull, 1, (Read("shape", 0), axis, keepdims, *reads.reads))]
+    op.pushes = [Derivative(push, 1, (axis, keepdims, *reads.reads))]
+    return register(op)
+
+
+def custom(
+    name: str,
+    impl: Callable[..., Any],
+    *,
+    jvp: Sequence[Rule | None] | Rule,
+    vjp: Sequence[Rule | None] | Rule,
+    **about: Any,
+) -> Op:
+    """An op with its own pair of rules, one per input: `vjp(g, ...)` and `jvp(t, ...)`.
+
+    For an op with several outputs `g` is the tuple of their cotangents, and `jvp` returns the
+    tuple of their tangents.
+    """
+    op = Op(name, impl, **about)
+    op.pulls = [op.derivative(fn, 1) for fn in (vjp if isinstance(vjp, (list, tuple)) else [vjp])]
+    op.pushes = [op.derivative(fn, 1) for fn in (jvp if isinstance(jvp, (list, tuple)) else [jvp])]
+    return register(op)
+
+
+def product(g: Any, partial: Any) -> Any:
+    """Cotangent or tangent times partial derivative."""
+    if isinstance(partial, (int, float)):
+        if partial == 1:
+            return g
+        if partial == -1:
+            return neg(g)
+        return mul(g, partial) if partial else bind(zeros_like_op, (g,))
+    return mul(g, partial) if _strict.get() else masked_mul(g, partial)
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum `g` down to `shape`, from which broadcasting made it."""
+    return g if g._shape == shape else bind(sum_to_op, (g,), (shape,))
+
+
+def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` broadcast to `shape`."""
+    return x if x._shape == shape else bind(broadcast_to_op, (x,), (shape,))
+
+
+def zeros(type: Type, like: Any) -> Any:
+    """Zeros of a shape and dtype on the device of `like`."""
+    return broadcast(base_tensor(like)._backend.scalar(0, type.dtype), type.shape)
+
+
+def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> Any:
+    """The cotangent of a reduction, spread over the elements that were reduced."""
+    if not keepdims and axis:
+        kept = tuple(1 if i in axis else n for i, n in enumerate(shape))
+        g = bind(reshape_op, (g,), (kept,))
+    return broadcast(g, shape)
+
+
+def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None:
+    if partial is None:
+        return None
+    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]
+
+    def pull(g: Any, shape: tuple[int, ...], *args: Any) -> Any:
+        return unbroadcast(product(g, partial(*args) if callable(partial) else partial), shape)
+
+    return Derivative(pull, 1, (Read("shape", index), *reads))
+
+
+def _elementwise_push(op: Op, partial: Partial) -> Derivative | None:
+    if partial is None:
+        return None
+    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]
+
+    def push(t: Any, out: Any, *args: Any) -> Any:
+        return broadcast(product(t, partial(*args) if callable(partial) else partial), out.shape)
+
+    return Derivative(push, 1, (Read("out", 0), *reads))
+
+
+def _all_params(op: Op) -> tuple[Read, ...]:
+    return tuple(Read("param", i) for i in range(len(op.params)))
+
+
+def _linear_push(op: Op) -> Rule:
+    def push(tangents: Sequence[Any], inputs: Sequence[Any], *params: Any) -> Any:
+        if all(t is None or op.pull_of(i) is None for i, t in enumerate(tangents)):
+            return None
+        moved = [
+            x if op.pull_of(i) is None else bind(zeros_like_op, (x,)) if t is None else t
+            for i, (x, t) in enumerate(zip(inputs, tangents, strict=True))
+        ]
+        return bind(op, moved, params)
+
+    return push
+
+
+def _multilinear_push(op: Op, index: int) -> Rule:
+    def push(t: Any, inputs: Sequence[Any], *params: Any) -> Any:
+        return bind(op, (*inputs[:index], t, *inputs[index + 1 :]), params)
+
+    return push
+
+
+# --- the ops that rules are written with
+
+
+def _sum_to(xp: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    lead = x.ndim - len(shape)
+    axes = (*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1))
+    return xp.sum(x, axis=axes, dtype=dtypes.accumulator(x.dtype)).reshape(shape).astype(x.dtype)
+
+
+def _sum(xp: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return xp.sum(x, axis=axis, keepdims=keepdims, dtype=dtypes.accumulator(x.dtype)).astype(x.dtype)
+
+
+def _cast(xp: Any, x: Any, *, dtype: Any) -> Any:
+    return (xp.real(x) if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
+
+
+def _masked_mul(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x == 0) & ~xp.isfinite(y), xp.zeros_like(x), x * y)
+
+
+PAIR = Samples([(((3, 2), (3, 2)), {}), (((2, 1), (1, 3)), {}), (((), (2,)), {}), (((0, 2), (2,)), {})])
+ONE = Samples([(((3, 2),), {}), (((),), {}), (((0, 2),), {})])
+
+add = elementwise("add", lambda xp, x, y: xp.add(x, y), 1, 1, samples=PAIR, doc="x + y, elementwise.")
+mul = elementwise(
+    "mul", lambda xp, x, y: xp.multiply(x, y), lambda y: y, lambda x: x, samples=PAIR,
+    doc="x * y, elementwise.",
+)  # fmt: skip
+neg = elementwise("neg", lambda xp, x: xp.negative(x), -1, samples=ONE, doc="-x.")
+masked_mul = elementwise(
+    "masked_mul", _masked_mul, lambda y: y, lambda x: x, samples=PAIR,
+    doc="x * y, but 0 where x is exactly 0 and y is not finite.",
+)  # fmt: skip
+zeros_like_op = nondiff("zeros_like", lambda xp, x: xp.zeros_like(x), samples=ONE, doc="Zeros of the type of x.")
+cast_op = linear(
+    "cast", _cast, lambda g, x_dtype: bind(cast_op, (g,), (x_dtype,)),
+    samples=Samples([(((3, 2),), {"dtype": dtypes.float32})]), doc="x with another dtype.",
+)  # fmt: skip
+sum_to_op = linear(
+    "sum_to", _sum_to, lambda g, x_shape: broadcast(g, x_shape),
+    samples=Samples([(((4, 3, 2),), {"shape": (3, 1)}), (((2, 3),), {"shape": ()})]),
+    doc="Sum down to a shape that broadcasts to the input's.",
+)  # fmt: skip
+sum_op = linear(
+    "sum", _sum, lambda g, x_shape, axis, keepdims: expand_reduced(g, x_shape, axis, keepdims),
+    samples=Samples([
+        (((3, 2),), {"axis": (0,), "keepdims": False}), (((3, 2, 4),), {"axis": (0, 2), "keepdims": True}),
+        (((),), {"axis": (), "keepdims": False}), (((0, 2),), {"axis": (0,), "keepdims": False}),
+    ]),
+    doc="Sum over axes; half types accumulate in float32.",
+)  # fmt: skip
+broadcast_to_op = linear(
+    "broadcast_to", lambda xp, x, *, shape: xp.broadcast_to(x, shape),
+    lambda g, x_shape: unbroadcast(g, x_shape),
+    samples=Samples([(((3, 1),), {"shape": (2, 3, 4)}), (((),), {"shape": (2,)})]),
+    doc="x repeated to a larger shape.",
+)  # fmt: skip
+reshape_op = linear(
+    "reshape", lambda xp, x, *, shape: xp.reshape(x, shape),
+    lambda g, x_shape: bind(reshape_op, (g,), (x_shape,)),
+    samples=Samples([(((2, 3),), {"shape": (3, 2)}), (((1,),), {"shape": ()}), (((0, 2),), {"shape": (2, 0)})]),
+    doc="The same elements in another shape.",
+)  # fmt: skip
+depend_op = linear(
+    "depend", lambda xp, x, y: x, lambda g: g, lambda g, y_shape, y_dtype: zeros(Type(y_shape, y_dtype), g),
+    samples=Samples([(((2,), (3,)), {})]), doc="x, as a function of y whose derivative is zero.",
+)  # fmt: skip

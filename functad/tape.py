@@ -1,0 +1,285 @@
+"""The tape: nodes, what they keep, and the backward sweep.
+
+The graph hangs on the tensors: a node is owned by the tensor it made and by the nodes that
+consumed it, points only to its parents, and never holds its own output's handle. Dropping the
+outputs frees the graph by reference count.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from functad import dtypes
+from functad.dispatch import bind
+from functad.errors import DTypeError, GraphConsumedError, ShapeError
+from functad.ops.op import Op, Residuals, Type
+from functad.ops.rules import zeros
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+Leaves: TypeAlias = "int | tuple[Leaves, ...]"
+"""The leaves a node depends on: an id, or the parts it was put together from (shared, not copied)."""
+
+_ids = count(1)
+_HERE = __file__.rpartition("/")[0]
+
+
+class Requirement(enum.Enum):
+    """Whether a node's gradient is wanted."""
+
+    GRAD = "grad"
+    """A leaf that requires grad."""
+    GRAD_IN_BACKWARD = "grad_in_backward"
+    """An op's output with a tracked input: its gradient passes through."""
+    NONE = "none"
+    """A constant."""
+
+
+class Cut(NamedTuple):
+    """A place where a tracked value became a constant."""
+
+    kind: str  # "detach" or "int"
+    leaves: Leaves
+
+
+Origin: TypeAlias = "int | Cut"
+"""What a constant came from: the id of an untracked leaf, or a cut."""
+
+
+class Leaf:
+    """A tensor no op on this tape made: a constant, or a leaf that requires grad."""
+
+    __slots__ = ("__weakref__", "containers", "dtype", "id", "origins", "requirement", "shape")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: dtypes.DType,
+        requirement: Requirement = Requirement.NONE,
+        origins: tuple[Origin, ...] = (),
+        id: int | None = None,
+    ):
+        self.id = next(_ids) if id is None else id
+        self.shape = shape
+        self.dtype = dtype
+        self.requirement = requirement
+        self.origins = origins
+        self.containers: tuple[Any, ...] = ()
+
+    @property
+    def tracked(self) -> bool:
+        return self.requirement is Requirement.GRAD
+
+    @property
+    def leaves(self) -> Leaves:
+        return self.id
+
+
+class Node:
+    """An op's output with a tracked input, and what its derivative rule needs.
+
+    An entry of `inputs` is a tensor (kept), a node (recomputed from it, or only its type is
+    needed), a type, or None (not needed).
+    """
+
+    __slots__ = (
+        "__weakref__", "containers", "dtype", "id", "inputs", "leaves", "op", "origins", "out",
+        "params", "parents", "recompute", "retained", "shape", "where",
+    )  # fmt: skip
+    requirement = Requirement.GRAD_IN_BACKWARD
+    tracked = True
+
+    def __init__(
+        self,
+        op: Op,
+        params: tuple[Any, ...],
+        parents: tuple[Node | Leaf | None, ...],
+        inputs: tuple[Any, ...],
+        out: Any,
+        shape: tuple[int, ...],
+        dtype: dtypes.DType,
+        leaves: Leaves,
+        origins: tuple[Origin, ...] | None,
+        recompute: bool,
+    ):
+        self.id = next(_ids)
+        self.op = op
+        self.params = params
+        self.parents = parents
+        self.inputs: tuple[Any, ...] | None = inputs
+        self.out = out
+        self.shape = shape
+        self.dtype = dtype
+        self.leaves = leaves
+        self.origins = origins
+        self.recompute = recompute
+        self.retained = False
+        self.containers: tuple[Any, ...] = ()
+        self.where = _user_frame()
+
+
+class Part:
+    """One output of a node whose op has several; `parent.shape` lists the types of all."""
+
+    __slots__ = ("__weakref__", "containers", "dtype", "id", "index", "leaves", "parent", "retained", "shape")
+    requirement = Requirement.GRAD_IN_BACKWARD
+    tracked = True
+    recompute = False
+
+    def __init__(self, parent: Node, index: int, shape: tuple[int, ...], dtype: dtypes.DType):
+        self.id = next(_ids)
+        self.parent = parent
+        self.index = index
+        self.shape = shape
+        self.dtype = dtype
+        self.leaves = parent.leaves
+        self.retained = False
+        self.containers: tuple[Any, ...] = ()
+
+
+AnyNode: TypeAlias = "Node | Part | Leaf"
+
+
+class Swept(NamedTuple):
+    """What a backward sweep found."""
+
+    gradients: dict[int, Any]
+    nodes: dict[int, AnyNode]  # the leaves and retained intermediates they belong to
+    origins: list[tuple[Origin, ...]]  # of the constants that were met
+
+
+def sweep(seeds: Iterable[tuple[AnyNode, Any]], release: bool = False) -> Swept:
+    """Send the cotangents of `seeds` to the leaves, in reverse order of creation."""
+    found = Swept({}, {}, [])
+    pending: dict[int, Any] = {}
+    queue: list[tuple[int, AnyNode]] = []
+    recomputed: dict[int, Any] = {}
+
+    def send(node: AnyNode, g: Any) -> None:
+        if node.id in pending:
+            pending[node.id] = _accumulate(pending[node.id], g)
+        else:
+            pending[node.id] = g
+            heappush(queue, (-node.id, node))
+
+    for node, g in seeds:
+        send(node, g)
+    while queue:
+        node = heappop(queue)[1]
+        g = pending.pop(node.id)
+        if type(g) is not dict and g._dtype != node.dtype:  # accumulated in float32
+            g = g.astype(node.dtype)
+        if type(node) is Node:
+            if node.retained:
+                found.gradients[node.id], found.nodes[node.id] = g, node
+            if node.origins is not None:
+                found.origins.append(node.origins)
+            if type(g) is dict:
+                g = _fill(g, node.shape)
+            residuals = _residuals(node, recomputed)
+            for index, parent in enumerate(node.parents):
+                if parent is not None:
+                    piece = node.op.pull(index, g, residuals)
+                    if piece is not None:
+                        _check(node, index, piece, parent)
+                        send(parent, piece)
+            recomputed.pop(node.id, None)
+            if release:
+                node.inputs = node.out = None
+        elif type(node) is Leaf:
+            found.gradients[node.id], found.nodes[node.id] = g, node
+            if node.origins:
+                found.origins.append(node.origins)
+        elif type(node) is Part:
+            if node.retained:
+                found.gradients[node.id], found.nodes[node.id] = g, node
+            parent = node.parent
+            if parent.id not in pending:
+                pending[parent.id] = {}
+                heappush(queue, (-parent.id, parent))
+            pending[parent.id][node.index] = g
+    return found
+
+
+def _accumulate(total: Any, g: Any) -> Any:
+    if dtypes.is_half(g._dtype):  # many small terms: keep the sum in float32, round once
+        total, g = total.astype(dtypes.float32), g.astype(dtypes.float32)
+    return total + g
+
+
+def _fill(parts: dict[int, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+    like = next(iter(parts.values()))
+    return tuple(parts[i] if i in parts else zeros(t, like) for i, t in enumerate(types))
+
+
+def _residuals(node: Node, recomputed: dict[int, Any]) -> Residuals:
+    """What the rule of `node` may read, recomputing what was not kept."""
+    inputs, out = node.inputs, node.out
+    if inputs is None:
+        raise GraphConsumedError(
+            f"backward: the residuals of {node.op.name} (output shape {node.shape}, made at {line_of(node)}) were "
+            "released by an earlier backward(retain_graph=False). Call backward() without retain_graph=False on "
+            "every loss but the last, or add the losses and call backward() once."
+        )
+    needed = [x for x in inputs if type(x) is Node and x.recompute]
+    if needed or node.recompute:
+        keep = node.op.keep(tuple([p is not None for p in node.parents]))
+        inputs = tuple(
+            _recompute(x, recomputed) if i in keep.values and type(x) is Node and x.recompute else x
+            for i, x in enumerate(inputs)
+        )
+        if node.recompute and keep.out:
+            out = _recompute(node, recomputed)
+    return Residuals(inputs, out, node.params)
+
+
+def _recompute(node: Node, values: dict[int, Any]) -> Any:
+    """The value of a node that was not kept, from its nearest kept ancestors."""
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        if top.id in values:
+            stack.pop()
+            continue
+        if top.inputs is None:
+            _residuals(top, values)  # raises
+        assert top.inputs is not None
+        missing = [x for x in top.inputs if type(x) is Node and x.id not in values]
+        if missing:
+            stack.extend(missing)
+        else:
+            values[top.id] = bind(top.op, [values[x.id] if type(x) is Node else x for x in top.inputs], top.params)
+    return values[node.id]
+
+
+def _check(node: Node, index: int, g: Any, parent: AnyNode) -> None:
+    if g._shape != parent.shape:
+        raise ShapeError(
+            f"the derivative rule of {node.op.name} gave a cotangent of shape {g._shape} for input {index}, whose "
+            f"shape is {parent.shape}; a cotangent has the shape of its input."
+        )
+    if dtypes.is_inexact(parent.dtype) and g._dtype != parent.dtype:
+        raise DTypeError(
+            f"the derivative rule of {node.op.name} gave a cotangent of {g._dtype} for input {index}, which is "
+            f"{parent.dtype}; a cotangent has the dtype of its input."
+        )
+
+
+def line_of(node: Node) -> str:
+    """The user's line that made a node, as `file:line`."""
+    code, offset = node.where
+    line = next((n for start, end, n in code.co_lines() if start <= offset < end), None)
+    return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+
+def _user_frame() -> tuple[CodeType, int]:
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
