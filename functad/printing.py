@@ -7,29 +7,36 @@ from typing import Any
 import numpy as np
 
 from functad.dispatch import base_tensor
+from functad.errors import ConcreteValueError
+
+_EDGE = 3
+_MOST_SHOWN = 200
 
 
 def tensor_repr(x: Any) -> str:
-    """`tensor([1., 2.], dtype=float32, device=cpu:0, require_grad)`; levels and tracers by name."""
-    return f"tensor({_body(x)}, dtype={x.dtype}{_state(x)})"
+    """`tensor([1., 2.], dtype=float32, device=autodiff<cpu:0>, require_grad)`."""
+    device = x.device
+    where = "autodiff<" * device.order + device.base.hardware + ">" * device.order
+    state = ", require_grad" if x.is_require_grad else ", tracked" if x.is_tracked else ""
+    return f"tensor({_elements(x)}, dtype={x.dtype}, device={where}{state})"
 
 
-def _body(x: Any) -> str:
+def _elements(x: Any) -> str:
     base = base_tensor(x)
     try:
         array = base._backend.host(base._value)
-    except Exception:  # traced by jax: there is no value to show
-        return f"<traced {list(x.shape)}>"
+    except ConcreteValueError:
+        return f"<traced, shape={x.shape}>"
     if base.shape != x.shape:
-        return f"<{list(x.shape)} mapped over {list(base.shape)}>"
-    if array.dtype.kind == "V":  # bfloat16 and other extension floats print through float32
-        array = array.astype(np.float32)
-    text = np.array2string(array, separator=", ", prefix="tensor(", threshold=200, edgeitems=3)
-    return text if array.size else f"[], shape={x.shape}"
+        return f"<shape={x.shape}, one of a batch {base.shape}>"
+    if not array.size:
+        return f"[], shape={x.shape}"
+    if array.size > _MOST_SHOWN:  # fetch and format only what is shown
+        text = np.array2string(array, separator=", ", prefix="tensor(", threshold=0, edgeitems=_EDGE, formatter=_format(array))
+        return f"{text}, shape={x.shape}"
+    return np.array2string(array, separator=", ", prefix="tensor(", formatter=_format(array))
 
 
-def _state(x: Any) -> str:
-    text = f", device={x.device.name}:{x.device.base.hardware.rpartition(':')[0] or 'cpu'}" if x.device.is_autodiff else f", device={x.device.base.hardware}"
-    if x.is_require_grad:
-        return text + ", require_grad"
-    return text + ", tracked" if x.is_tracked else text
+def _format(array: np.ndarray[Any, Any]) -> Any:
+    """Extension floats (bfloat16, float8) print as numbers, not as quoted strings."""
+    return {"void": lambda v: f"{float(v):g}"} if array.dtype.kind == "V" else None

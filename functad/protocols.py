@@ -1,17 +1,69 @@
-"""NumPy's dispatch protocols: `np.sin(x)` and `np.sum(x)` on a tensor run functad's own function."""
+"""NumPy's dispatch protocols: `np.sin(x)` and `np.sum(x)` on a tensor run functad's function.
+
+A NumPy function that functad lacks works on untracked tensors through their NumPy value; on
+tracked ones it is refused, since it would cut the gradient silently.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from functad import ops
+from functad import ops, tree
+from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError
 
-_UFUNCS = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "power": "pow"}
-"""NumPy's names that differ from the op's."""
+_RENAMED = {
+    "absolute": "abs",
+    "amax": "max",
+    "amin": "min",
+    "bitwise_invert": "bitwise_not",
+    "conjugate": "conj",
+    "divide": "div",
+    "invert": "bitwise_not",
+    "mod": "remainder",
+    "multiply": "mul",
+    "negative": "neg",
+    "power": "pow",
+    "rint": "round",
+    "subtract": "sub",
+    "true_divide": "div",
+}
+"""NumPy's names that are not the op's."""
 
 
-def numpy_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any: ...
+def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`Tensor.__array_ufunc__`."""
+    ours = _find(ufunc.__name__) if method == "__call__" and not kwargs else None
+    if ours is not None:
+        return ours(*inputs)
+    call = ufunc if method == "__call__" else getattr(ufunc, method)
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    return _on_values(call, name, inputs, kwargs)
 
 
-def numpy_function(func: Any, args: Any, kwargs: Any) -> Any: ...
+def numpy_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`Tensor.__array_function__`."""
+    ours = _find(func.__name__) if func.__module__ in ("numpy", "numpy.linalg") else None
+    return ours(*args, **kwargs) if ours is not None else _on_values(func, func.__name__, args, kwargs)
+
+
+def _find(name: str) -> Callable[..., Any] | None:
+    found: Callable[..., Any] | None = getattr(ops, _RENAMED.get(name, name), None)
+    return found if callable(found) else None
+
+
+def _on_values(call: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    def value(x: Any) -> Any:
+        if not isinstance(x, Handle):
+            return x
+        if x.is_tracked:  # type: ignore[attr-defined]
+            raise ArgumentTypeError(
+                f"np.{name}: functad has no such function for these arguments, and computing it in NumPy would cut the "
+                "gradient of a tracked tensor silently. Compose it from functad functions, or say that the cut is "
+                "meant: x.numpy()."
+            )
+        return x.numpy()  # type: ignore[attr-defined]
+
+    args, kwargs = tree.map(value, (args, kwargs))
+    return call(*args, **kwargs)

@@ -182,13 +182,11 @@ def sweep(seeds: Iterable[tuple[AnyNode, Any]], release: bool = False) -> Swept:
                 found.origins.append(node.origins)
             if type(g) is dict:
                 g = _fill(g, node.shape)
-            residuals = _residuals(node, recomputed)
-            for index, parent in enumerate(node.parents):
-                if parent is not None:
-                    piece = node.op.pull(index, g, residuals)
-                    if piece is not None:
-                        _check(node, index, piece, parent)
-                        send(parent, piece)
+            pieces = node.op.pull(g, _residuals(node, recomputed), node.parents)
+            for index, (parent, piece) in enumerate(zip(node.parents, pieces, strict=True)):
+                if piece is not None and parent is not None:
+                    _check(node, index, piece, parent)
+                    send(parent, piece)
             recomputed.pop(node.id, None)
             if release:
                 node.inputs = node.out = None

@@ -68,7 +68,7 @@ class Autodiff:
     ) -> Any:
         single = type(out) is not tuple
         parents = tuple(
-            [c if c is not None and c.tracked and op.pull_of(i) is not None else None for i, c in enumerate(contexts)]
+            [c if c is not None and c.tracked and op.takes(i) else None for i, c in enumerate(contexts)]
         )
         if (single and not dtypes.is_inexact(out._dtype)) or not any(parents):
             return self._untracked(out, contexts)

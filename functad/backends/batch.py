@@ -17,7 +17,7 @@ from functad.device import Device
 from functad.dispatch import Handle, bind
 from functad.errors import ConcreteValueError, LevelError
 from functad.levels import Level, deeper
-from functad.ops.op import Derivative, Keep, Op, Residuals, Type
+from functad.ops.op import Keep, Op, Residuals, Type
 from functad.ops.rules import broadcast, sum_op
 from functad.tensor import Tensor
 
@@ -95,21 +95,24 @@ class BatchedOp(Op):
         self.impl = _batched_impl(op, axes)
         self.numpy_impl = _looped_impl(op, axes)
 
-    def pull_of(self, index: int) -> Derivative | None:
-        return self.op.pull_of(index)
+    def takes(self, index: int) -> bool:
+        return self.op.takes(index)
 
     def keep(self, tracked: tuple[bool, ...]) -> Keep:
         return self.op.keep(tracked)
 
-    def pull(self, index: int, g: Any, res: Residuals) -> Any:
+    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         with deeper() as level:
             batch = Batch(level, (g[0] if type(g) is tuple else g)._shape[0])
             try:
-                piece = self.op.pull(index, _wrap(batch, g), self._rows(batch, res))
-                piece = None if piece is None else batch.unwrap(piece)
+                pieces = self.op.pull(_wrap(batch, g), self._rows(batch, res), wanted)
+                rows = [None if piece is None else batch.unwrap(piece) for piece in pieces]
             finally:
                 batch.close()
-        return piece if piece is None or self.axes[index] == 0 else bind(sum_op, (piece,), ((0,), False))
+        return [
+            row if row is None or axis == 0 else bind(sum_op, (row,), ((0,), False))
+            for row, axis in zip(rows, self.axes, strict=True)
+        ]
 
     def push(self, tangents: Sequence[Any], res: Residuals) -> Any:
         first = res.out[0] if type(res.out) is tuple else res.out

@@ -153,14 +153,22 @@ class Op:
         """How the cotangent of the output becomes that of input `index`."""
         return self.pulls[min(index, len(self.pulls) - 1)] if self.pulls else None
 
-    def pull(self, index: int, g: Any, res: Residuals) -> Any:
-        """The cotangent of input `index`, or None where the op does not depend on it smoothly."""
-        derivative = self.pull_of(index)
-        if derivative is None:
-            return None
-        if self.variadic and index >= len(self.inputs) - 1:
-            return derivative(res, g, index - len(self.inputs) + 1)
-        return derivative(res, g)
+    def takes(self, index: int) -> bool:
+        """Whether the output depends smoothly on input `index`."""
+        return self.pull_of(index) is not None
+
+    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
+        """The cotangents of the inputs that `wanted` marks, None for the others."""
+        pieces = []
+        for index, want in enumerate(wanted):
+            derivative = self.pull_of(index) if want else None
+            if derivative is None:
+                pieces.append(None)
+            elif self.variadic and index >= len(self.inputs) - 1:
+                pieces.append(derivative(res, g, index - len(self.inputs) + 1))
+            else:
+                pieces.append(derivative(res, g))
+        return pieces
 
     def push(self, tangents: Sequence[Any], res: Residuals) -> Any:
         """The tangent of the output, or None if it is zero; None stands for a zero tangent."""

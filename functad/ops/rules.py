@@ -184,10 +184,10 @@ def _all_params(op: Op) -> tuple[Read, ...]:
 
 def _linear_push(op: Op) -> Rule:
     def push(tangents: Sequence[Any], inputs: Sequence[Any], *params: Any) -> Any:
-        if all(t is None or op.pull_of(i) is None for i, t in enumerate(tangents)):
+        if all(t is None or not op.takes(i) for i, t in enumerate(tangents)):
             return None
         moved = [
-            x if op.pull_of(i) is None else bind(zeros_like_op, (x,)) if t is None else t
+            x if not op.takes(i) else bind(zeros_like_op, (x,)) if t is None else t
             for i, (x, t) in enumerate(zip(inputs, tangents, strict=True))
         ]
         return bind(op, moved, params)

@@ -1,0 +1,60 @@
+"""Moving tensors between devices, and cutting them off the tape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functad import tree
+from functad.device import Device
+from functad.dispatch import Handle, base_tensor, bind
+from functad.errors import ArgumentTypeError
+from functad.ops.op import Samples
+from functad.ops.rules import linear
+
+__all__ = ["stop_gradient", "to_device"]
+
+transfer_op = linear(
+    "transfer",
+    lambda xp, x, *, source, target: x,  # base backends hand the array over
+    lambda g, source, target: bind(transfer_op, (g,), (target, source)),
+    samples=Samples(make=lambda rng: [((rng.normal(size=(2, 3)),), {"source": None, "target": None})]),
+    doc="x on other hardware.",
+)
+
+
+def to_device(x: Any, device: Device) -> Any:
+    """`x` on another device.
+
+    The move between hardware is an op of its own, so gradients flow back through it. The result
+    is on a tape if `device` is an autodiff device or if `x` is tracked.
+
+    >>> import functad as fd
+    >>> fd.ones(2).to_device(fd.Device.numpy()).device.name
+    'numpy'
+    """
+    if not isinstance(device, Device):
+        raise ArgumentTypeError(f"to_device: expected a Device such as fd.Device.cpu(), got {device!r}.")
+    source = base_tensor(x)._backend
+    if source is not device.base:
+        x = bind(transfer_op, (x,), (source, device.base))
+    here = x.device
+    if here.order == device.order and here.checkpointing is device.checkpointing:
+        return x
+    if x.is_tracked and device.is_autodiff:
+        return x  # it stays on the tape that its history is on
+    return device.lift(x.without_autodiff())
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x` as a constant for every tape and tangent; maps over pytrees (as `jax.lax.stop_gradient`).
+
+    >>> import functad as fd
+    >>> fd.grad(lambda x: x * fd.stop_gradient(x))(3.0).item()
+    3.0
+    """
+    return tree.map(lambda leaf: _stop(leaf) if isinstance(leaf, Handle) else leaf, x)
+
+
+def _stop(x: Any) -> Any:
+    cut = x.detach()
+    return cut.set_require_grad(False) if cut.is_require_grad else cut
