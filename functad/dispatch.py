@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -65,8 +66,12 @@ class Handle:
         return size
 
 
+tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)
+"""The innermost interpreter that takes every op no higher level takes, on whatever tensors."""
+
+
 def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
-    """Run `op` at the highest level among its inputs."""
+    """Run `op` at the highest level among its inputs (and the open trace, if there is one)."""
     top = inputs[0]._backend
     for x in inputs:
         backend = x._backend
@@ -75,6 +80,9 @@ def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
                 top = backend
             elif backend.level == top.level:
                 return _bind_conflicting(op, inputs, params, backend, top)
+    trace = tracing.get()
+    if trace is not None and top.level < trace.level:
+        top = trace
     return top.run(op, inputs, params)
 
 

@@ -8,26 +8,22 @@ outputs frees the graph by reference count.
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from functad import dtypes
 from functad.dispatch import bind
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
 from functad.ops.op import Op, Residuals, Type
 from functad.ops.rules import zeros
-
-if TYPE_CHECKING:
-    from types import CodeType
+from functad.where import line_of, user_place
 
 Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 """The leaves a node depends on: an id, or the parts it was put together from (shared, not copied)."""
 
 _ids = count(1)
-_HERE = __file__.rpartition("/")[0]
 
 
 class Requirement(enum.Enum):
@@ -121,7 +117,7 @@ class Node:
         self.recompute = recompute
         self.retained = False
         self.containers: tuple[Any, ...] = ()
-        self.where = _user_frame()
+        self.where = user_place(3)
 
 
 class Part:
@@ -221,7 +217,7 @@ def _residuals(node: Node, recomputed: dict[int, Any]) -> Residuals:
     inputs, out = node.inputs, node.out
     if inputs is None:
         raise GraphConsumedError(
-            f"backward: the residuals of {node.op.name} (output shape {node.shape}, made at {line_of(node)}) were "
+            f"backward: the residuals of {node.op.name} (output shape {node.shape}, made at {line_of(node.where)}) were "
             "released by an earlier backward(retain_graph=False). Call backward() without retain_graph=False on "
             "every loss but the last, or add the losses and call backward() once."
         )
@@ -267,17 +263,3 @@ def _check(node: Node, index: int, g: Any, parent: AnyNode) -> None:
             f"the derivative rule of {node.op.name} gave a cotangent of {g._dtype} for input {index}, which is "
             f"{parent.dtype}; a cotangent has the dtype of its input."
         )
-
-
-def line_of(node: Node) -> str:
-    """The user's line that made a node, as `file:line`."""
-    code, offset = node.where
-    line = next((n for start, end, n in code.co_lines() if start <= offset < end), None)
-    return f"{code.co_filename}:{line or code.co_firstlineno}"
-
-
-def _user_frame() -> tuple[CodeType, int]:
-    frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code, frame.f_lasti

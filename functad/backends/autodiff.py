@@ -56,22 +56,34 @@ class Autodiff:
             else:
                 lowered.append(x)
                 contexts.append(None)
-        out = bind(op, lowered, params)
-        if tracked and op.differentiable and self.level[0] > _unrecorded.get():
-            return self._record(op, params, lowered, contexts, out)
-        if type(out) is tuple:
-            return tuple([self._untracked(o, contexts) for o in out])
-        return self._untracked(out, contexts)
+        if not (tracked and op.differentiable and self.level[0] > _unrecorded.get()):
+            out = bind(op, lowered, params)
+            if type(out) is tuple:
+                return tuple([self._untracked(o, contexts) for o in out])
+            return self._untracked(out, contexts)
+        parents = tuple([c if c is not None and c.tracked and op.takes(i) else None for i, c in enumerate(contexts)])
+        recorded = op.recorded(tuple([p is not None for p in parents]))
+        if recorded is None:
+            out = bind(op, lowered, params)
+            return self._record(op, params, lowered, contexts, parents, out, out)
+        out = bind(recorded, lowered, params)
+        visible, residuals = out[: recorded.visible], out[recorded.visible :]
+        return self._record(recorded, params, lowered, contexts, parents, visible, residuals)
 
     def _record(
-        self, op: Op, params: tuple[Any, ...], lowered: list[Any], contexts: list[AnyNode | None], out: Any
+        self,
+        op: Op,
+        params: tuple[Any, ...],
+        lowered: list[Any],
+        contexts: list[AnyNode | None],
+        parents: tuple[AnyNode | None, ...],
+        out: Any,
+        kept: Any,
     ) -> Any:
+        """Wrap `out`, with a node that keeps what the rule needs (`kept` as its output)."""
         single = type(out) is not tuple
-        parents = tuple(
-            [c if c is not None and c.tracked and op.takes(i) else None for i, c in enumerate(contexts)]
-        )
-        if (single and not dtypes.is_inexact(out._dtype)) or not any(parents):
-            return self._untracked(out, contexts)
+        if not any(parents) or (single and not dtypes.is_inexact(out._dtype)):
+            return self._untracked(out, contexts) if single else tuple([self._untracked(o, contexts) for o in out])
         keep = op.keep(tuple([p is not None for p in parents]))
         recompute = self.balanced and single and op.cost is Cost.MEMORY
         inputs: list[Any] = []
@@ -88,7 +100,7 @@ class Autodiff:
             params,
             parents,
             tuple(inputs),
-            out if keep.out and not recompute else None,
+            kept if keep.out and not recompute else None,
             out._shape if single else tuple([Type(o._shape, o._dtype) for o in out]),
             out._dtype if single else None,
             _leaves(parents),

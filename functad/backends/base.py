@@ -15,7 +15,6 @@ from functad.dtypes import DType
 from functad.errors import DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
 from functad.ops.op import Op
-from functad.ops.transfer import transfer_op
 from functad.tensor import Tensor
 
 
@@ -32,8 +31,8 @@ class BaseBackend(ABC):
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` now."""
-        if op is transfer_op:
-            return params[1].put(self.host(inputs[0]._value), inputs[0]._dtype)
+        if op.base_run is not None:
+            return op.base_run(self, inputs, params)
         arrays = [x._value for x in inputs]
         try:
             out = self.call(op, arrays, params)

@@ -93,7 +93,17 @@ class BatchedOp(Op):
             setattr(self, name, getattr(op, name))
         self.name = f"vmap({op.name})"
         self.impl = _batched_impl(op, axes)
+        self.visible = getattr(op, "visible", 0)  # type: ignore[misc]  # an instance's own
         self.numpy_impl = _looped_impl(op, axes)
+
+    def recorded(self, tracked: tuple[bool, ...]) -> Op | None:
+        recorded = self.op.recorded(tracked)
+        return None if recorded is None else batched(recorded, self.axes)
+
+    def joined(self, moving: tuple[bool, ...]) -> Op | None:
+        joined = self.op.joined(moving)
+        tangents = [axis for axis, m in zip(self.axes, moving, strict=True) if m]
+        return None if joined is None else batched(joined, (*self.axes, *tangents))
 
     def takes(self, index: int) -> bool:
         return self.op.takes(index)

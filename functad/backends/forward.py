@@ -27,9 +27,15 @@ class Forward:
         """Compute `op` on the primals, and its tangent from theirs."""
         primals = [x._value if x._backend is self else x for x in inputs]
         tangents = [x._context if x._backend is self else None for x in inputs]
+        moving = tuple([t is not None for t in tangents])
+        joined = op.joined(moving) if any(moving) else None
+        if joined is not None:
+            both = bind(joined, [*primals, *[t for t in tangents if t is not None]], params)
+            half = len(both) // 2
+            return tuple([self.wrap(o, t) for o, t in zip(both[:half], both[half:], strict=True)])
         out = bind(op, primals, params)
         moved = None
-        if op.differentiable and any(t is not None for t in tangents):
+        if op.differentiable and any(moving):
             moved = op.push(tangents, Residuals(primals, out, params))
         if type(out) is tuple:
             return tuple([self.wrap(o, t) for o, t in zip(out, moved or [None] * len(out), strict=True)])

@@ -36,7 +36,8 @@ class Xla(BaseBackend):
             return data.astype(dtype)
         if isinstance(data, jax.Array):
             return jax.device_put(data if data.dtype == dtype else data.astype(dtype), self.jax_device)
-        return jax.device_put(np.asarray(data).astype(dtype), self.jax_device, may_alias=False)
+        with jax.ensure_compile_time_eval():  # data is concrete, and kept scalars must not hold a trace
+            return jax.device_put(np.asarray(data).astype(dtype), self.jax_device, may_alias=False)
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         if isinstance(value, jax.core.Tracer):
@@ -62,7 +63,7 @@ def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
         return op.impl(jnp, *arrays, **fixed)
 
     call.__name__ = call.__qualname__ = op.name
-    return jax.jit(call)
+    return jax.jit(call, donate_argnums=op.donate)
 
 
 @lru_cache

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,9 +54,9 @@ class Samples(NamedTuple):
     """Inputs for the property tests, as plain data.
 
     Each case is `(shapes, params)`: one shape per input, and the values of the op's parameters.
-    Entries are drawn uniformly from `[low, high]` per input and kept `gap` away from the values in
-    `kinks`. `make` replaces the draw for inputs with structure (indices, positive definite
-    matrices); it maps a `numpy.random.Generator` to a list of `(inputs, params)`.
+    Entries are drawn uniformly from `[low, high]` (per input) and kept clear of the values in
+    `kinks`. `make` adds inputs with structure (indices, positive definite matrices); it maps a
+    `numpy.random.Generator` to a list of `(inputs, params)`, floats as float64 arrays.
     """
 
     cases: Sequence[tuple[Sequence[tuple[int, ...]], dict[str, Any]]] = ()
@@ -124,6 +124,8 @@ class Op:
     pulls: Sequence[Derivative | None] = ()
     pushes: Sequence[Derivative | None] = ()
     joint_push: Derivative | None = None
+    base_run: Callable[..., Any] | None = None
+    """`(backend, inputs, params)`: how a base backend or a trace runs an op that is no array function."""
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)
@@ -152,6 +154,17 @@ class Op:
     def pull_of(self, index: int) -> Derivative | None:
         """How the cotangent of the output becomes that of input `index`."""
         return self.pulls[min(index, len(self.pulls) - 1)] if self.pulls else None
+
+    donate: ClassVar[tuple[int, ...]] = ()  # inputs whose memory the outputs may take over
+    visible: ClassVar[int] = 0  # of the outputs of a recorded form, those that the user sees
+
+    def recorded(self, tracked: tuple[bool, ...]) -> Op | None:
+        """The op a tape runs in this one's place: it also returns residuals, after `visible` outputs."""
+        return None
+
+    def joined(self, moving: tuple[bool, ...]) -> Op | None:
+        """The op forward mode runs in this one's place: primals and tangents in, both out."""
+        return None
 
     def takes(self, index: int) -> bool:
         """Whether the output depends smoothly on input `index`."""

@@ -15,9 +15,10 @@ __all__ = ["stop_gradient", "to_device"]
 
 transfer_op = linear(
     "transfer",
-    lambda xp, x, *, source, target: x,  # base backends hand the array over
+    lambda xp, x, *, source, target: x,
     lambda g, source, target: bind(transfer_op, (g,), (target, source)),
     samples=Samples(make=lambda rng: [((rng.normal(size=(2, 3)),), {"source": None, "target": None})]),
+    base_run=lambda backend, inputs, params: params[1].put(backend.host(inputs[0]._value), inputs[0].dtype),
     doc="x on other hardware.",
 )
 
@@ -25,8 +26,9 @@ transfer_op = linear(
 def to_device(x: Any, device: Device) -> Any:
     """`x` on another device.
 
-    The move between hardware is an op of its own, so gradients flow back through it. The result
-    is on a tape if `device` is an autodiff device or if `x` is tracked.
+    The move between hardware is an op of its own, so gradients flow back through it. A tracked
+    tensor stays tracked wherever it goes (`without_autodiff()` takes it off its tape); any other
+    takes the autodiff state of `device`.
 
     >>> import functad as fd
     >>> fd.ones(2).to_device(fd.Device.numpy()).device.name
@@ -38,10 +40,8 @@ def to_device(x: Any, device: Device) -> Any:
     if source is not device.base:
         x = bind(transfer_op, (x,), (source, device.base))
     here = x.device
-    if here.order == device.order and here.checkpointing is device.checkpointing:
-        return x
-    if x.is_tracked and device.is_autodiff:
-        return x  # it stays on the tape that its history is on
+    if x.is_tracked or (here.order == device.order and here.checkpointing is device.checkpointing):
+        return x  # a tracked tensor stays on the tape that its history is on
     return device.lift(x.without_autodiff())
 
 

@@ -1,0 +1,225 @@
+"""The Trace interpreter: write ops down as a program instead of computing them.
+
+While a trace is open in a context, every op that no higher level takes is written down, also those
+on tensors from outside: these become hidden inputs of the program, read anew at each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from functad import dtypes
+from functad.backends.base import BaseBackend, refuse
+from functad.device import Device
+from functad.dispatch import bind, tracing
+from functad.errors import ConcreteValueError, FunctadError, LevelError
+from functad.levels import BASE, Level
+from functad.ops.op import Op, Type
+from functad.tensor import Tensor
+from functad.where import user_line
+
+
+class Equation(NamedTuple):
+    """One op of a program. An input is the number of a variable, or a constant tensor."""
+
+    op: Op
+    params: tuple[Any, ...]
+    inputs: tuple[int | Tensor, ...]
+    outputs: tuple[int, ...]
+    single: bool
+
+
+class Program:
+    """Ops in order, over numbered variables; `types[i]` is that of variable `i`."""
+
+    def __init__(self, inputs: list[int], equations: list[Equation], outputs: list[int | Tensor], types: list[Type]):
+        self.inputs = inputs
+        self.equations = equations
+        self.outputs = outputs
+        self.types = types
+
+    def run(self, *tensors: Tensor) -> list[Tensor]:
+        """Run it on tensors of any level, op by op."""
+        values: dict[int, Tensor] = dict(zip(self.inputs, tensors, strict=True))
+
+        def read(x: int | Tensor) -> Tensor:
+            return values[x] if type(x) is int else x  # type: ignore[return-value]
+
+        for eq in self.equations:
+            out = bind(eq.op, [read(x) for x in eq.inputs], eq.params)
+            values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
+        return [read(x) for x in self.outputs]
+
+    def call(self, call: Callable[[Op, list[Any], tuple[Any, ...]], Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Run it on arrays, each op through `call`."""
+        values: dict[int, Any] = dict(zip(self.inputs, arrays, strict=True))
+
+        def read(x: int | Tensor) -> Any:
+            return values[x] if type(x) is int else x._value  # type: ignore[union-attr]
+
+        for eq in self.equations:
+            out = call(eq.op, [read(x) for x in eq.inputs], eq.params)
+            values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
+        return tuple([read(x) for x in self.outputs])
+
+    def needed(self, outputs: Sequence[int | Tensor]) -> list[Equation]:
+        """The equations that `outputs` depend on, in order."""
+        wanted = {x for x in outputs if type(x) is int}
+        kept = []
+        for eq in reversed(self.equations):
+            if not wanted.isdisjoint(eq.outputs):
+                kept.append(eq)
+                wanted.update(x for x in eq.inputs if type(x) is int)
+        return kept[::-1]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {', '.join(f'%{o}: {self.types[o].dtype}{list(self.types[o].shape)}' for o in eq.outputs)} = "
+            f"{eq.op.name}({', '.join(f'%{x}' if type(x) is int else 'const' for x in eq.inputs)})"
+            for eq in self.equations
+        ]
+        return "\n".join(["program(" + ", ".join(f"%{i}" for i in self.inputs) + "):", *lines])
+
+
+class Trace(BaseBackend):
+    """Writes ops down at one level. The value of its tensors is the number of a variable."""
+
+    def __init__(self, level: Level, base: BaseBackend, what: str):
+        super().__init__()
+        self.level = level
+        self.base = base
+        self.what = what  # the transform, for messages
+        self.name = base.name
+        self.hardware = base.hardware
+        self.closed = False
+        self.inputs: list[int] = []
+        self.equations: list[Equation] = []
+        self.types: list[Type] = []
+        self.hidden: dict[int, tuple[Tensor, int]] = {}  # tensors from outside, by id
+        self.known: dict[int, Tensor] = {}  # tensors the function is known to reach, by id
+
+    def input(self, shape: tuple[int, ...], dtype: dtypes.DType) -> Tensor:
+        """A new input of the program."""
+        x = self._variable(Type(shape, dtype))
+        self.inputs.append(x._value)
+        return x
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Write `op` down."""
+        if op.base_run is not None:
+            return op.base_run(self, inputs, params)
+        places = tuple([x._value if x._backend is self else self.place(x) for x in inputs])
+        types = tuple([Type(x._shape, x._dtype) for x in inputs])
+        try:
+            out = abstract(op, params, types, dtypes.x64_enabled())
+        except FunctadError:
+            raise
+        except (TypeError, ValueError, IndexError) as error:
+            refuse(op, inputs, params, error)
+        single = isinstance(out, Type)
+        made = tuple([self._variable(t) for t in ((out,) if single else out)])
+        self.equations.append(Equation(op, params, places, tuple([x._value for x in made]), single))
+        return made[0] if single else made
+
+    def place(self, x: Tensor) -> int | Tensor:
+        """The variable or constant that `x` is in this program."""
+        if x._backend is self:
+            return x._value  # type: ignore[no-any-return]
+        if id(x) in self.hidden:
+            return self.hidden[id(x)][1]
+        if id(x) in self.known or x._backend.level > BASE:
+            if getattr(x._backend, "closed", False):
+                inner = x._backend.resolve(x)
+                return self.place(inner) if inner is not None else bind(_ESCAPED, [x])
+            number: int = self.input(x._shape, x._dtype)._value
+            self.hidden[id(x)] = (x, number)
+            return number
+        return x
+
+    def program(self, outputs: Sequence[Tensor]) -> Program:
+        """What was written down, giving `outputs`."""
+        places = [self.place(x) for x in outputs]
+        program = Program(self.inputs, self.equations, places, self.types)
+        return Program(self.inputs, program.needed(places), places, self.types)
+
+    def _variable(self, type: Type) -> Tensor:
+        self.types.append(type)
+        return Tensor(self, len(self.types) - 1, None, type.shape, type.dtype)
+
+    def device(self, x: Tensor) -> Device:
+        return Device(self.base)
+
+    def put(self, data: Any, dtype: dtypes.DType | None = None, where: str = "tensor") -> Tensor:
+        return self.base.put(data, dtype, where)
+
+    def scalar(self, value: complex, dtype: dtypes.DType) -> Tensor:
+        return self.base.scalar(value, dtype)
+
+    def requires(self, dtype: dtypes.DType, where: str) -> None:
+        self.base.requires(dtype, where)
+
+    def host(self, value: Any) -> NoReturn:
+        raise ConcreteValueError(
+            f"{user_line()}: this value has no number yet, since {self.what} is writing the function down to compile it. "
+            "Python's `if`, `while`, float() and NumPy need one. Use fd.where, fd.cond, fd.while_loop or fd.fori_loop, "
+            "pass the argument as static (static_argnums), or leave out the jit: eager code runs ordinary Python."
+        )
+
+    def jax_array(self, value: Any) -> NoReturn:
+        self.host(value)
+
+    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> NoReturn:
+        raise AssertionError("a trace computes nothing")
+
+    def array(self, data: Any, dtype: dtypes.DType) -> NoReturn:
+        raise AssertionError("a trace holds no arrays")
+
+    def close(self) -> None:
+        """End the trace: a tensor of it that leaked is refused from now on."""
+        self.closed = True
+        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
+
+    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
+        raise LevelError(
+            f"{op.name}: one of its inputs leaked out of {self.what} (stored outside the function while it was traced). "
+            "It never had a value; return it from the function instead."
+        )
+
+    def resolve(self, x: Tensor) -> None:
+        if self.closed:
+            self._run_closed(_ESCAPED, [], ())
+
+
+@lru_cache(16384)
+def abstract(op: Op, params: tuple[Any, ...], types: tuple[Type, ...], x64: bool) -> Any:
+    """The type or types of an op's output."""
+    fixed = dict(zip(op.params, params, strict=True))
+    out = jax.eval_shape(
+        lambda *arrays: op.impl(jnp, *arrays, **fixed), *[jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    )
+    if type(out) is tuple:
+        return tuple([Type(o.shape, o.dtype) for o in out])
+    return Type(out.shape, out.dtype)
+
+
+class open_trace:
+    """Trace a block: `with open_trace(level, base, what) as trace`."""
+
+    def __init__(self, level: Level, base: BaseBackend, what: str):
+        self.trace = Trace(level, base, what)
+
+    def __enter__(self) -> Trace:
+        self._token = tracing.set(self.trace)
+        return self.trace
+
+    def __exit__(self, *exc: object) -> None:
+        tracing.reset(self._token)
+        self.trace.close()
+
+
+_ESCAPED = Op("escaped", lambda xp, x: x)

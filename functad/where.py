@@ -1,0 +1,31 @@
+"""Where the user's code stands, for messages."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import TypeAlias
+
+_HERE = __file__.rpartition("/")[0]
+
+Place: TypeAlias = tuple[CodeType, int]
+
+
+def user_place(depth: int = 2) -> Place:
+    """The innermost line outside functad, as cheaply as it can be noted."""
+    frame = sys._getframe(depth)
+    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def line_of(place: Place) -> str:
+    """A place as `file:line`."""
+    code, offset = place
+    line = next((n for start, end, n in code.co_lines() if start <= offset < end), None)
+    return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+
+def user_line() -> str:
+    """The innermost line outside functad as `file:line`."""
+    return line_of(user_place(2))
