@@ -1,7 +1,41 @@
-from functad.errors import *
-from functad.dtypes import enable_x64
-from functad.device import Device, GradientCheckpointing, set_default_device
-from functad.tensor import Tensor
-import functad.backends.xla, functad.backends.numpy, functad.backends.autodiff
-from functad.creation import *
-from functad.transforms.grad import grad, value_and_grad
+"""functad: an eager autodiff tape and composable transforms over JAX arrays.
+
+Write eager code on tensors, in object style (`loss.backward()`) or functional style
+(`fd.grad(f)(x)`); both run over one tape and one set of ops.
+"""
+
+from functad import errors as errors
+from functad import nn as nn
+from functad import numpy as numpy
+from functad import random as random
+from functad import special as special
+from functad.backends import autodiff as _autodiff  # a device finds its backends once they are imported
+from functad.backends import numpy as _numpy
+from functad.backends import xla as _xla
+from functad.creation import arange as arange
+from functad.creation import eye as eye
+from functad.creation import full as full
+from functad.creation import full_like as full_like
+from functad.creation import linspace as linspace
+from functad.creation import ones as ones
+from functad.creation import ones_like as ones_like
+from functad.creation import tensor as tensor
+from functad.creation import zeros as zeros
+from functad.creation import zeros_like as zeros_like
+from functad.device import Device as Device
+from functad.device import GradientCheckpointing as GradientCheckpointing
+from functad.device import set_default_device as set_default_device
+from functad.dtypes import enable_x64 as enable_x64
+from functad.errors import FunctadError as FunctadError
+from functad.gradients import GradientReport as GradientReport
+from functad.gradients import Gradients as Gradients
+from functad.gradients import Reason as Reason
+from functad.ops.rules import strict_ieee as strict_ieee
+from functad.ops.transfer import stop_gradient as stop_gradient
+from functad.tensor import Tensor as Tensor
+from functad.transforms.grad import grad as grad
+from functad.transforms.grad import value_and_grad as value_and_grad
+from functad.transforms.jit import jit as jit
+from functad.transforms.no_grad import no_grad as no_grad
+
+__version__ = "0.1.0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -27,8 +27,11 @@ class GradientCheckpointing(enum.Enum):
     """Recompute memory-bound results during backward, keep compute-bound ones."""
 
 
+_KINDS: tuple[Kind, ...] = ("tpu", "gpu", "cpu", "numpy")
+"""In the order of preference."""
+
 #: Base backends by kind: each entry lists the backends this process can use.
-BASE_BACKENDS: dict[str, Callable[[], list[BaseBackend]]] = {}
+BASE_BACKENDS: dict[Kind, Callable[[], list[BaseBackend]]] = {}
 
 #: Decorator backends by name: how each puts a tensor at a level.
 DECORATORS: dict[str, Callable[[Any, Level, GradientCheckpointing], Any]] = {}
@@ -74,9 +77,9 @@ class Device:
     def enumerate(kind: Kind | None = None) -> list[Device]:
         """Every device of `kind`, or of all kinds (accelerators first, NumPy last)."""
         if kind is not None and kind not in BASE_BACKENDS:
-            known = ", ".join(map(repr, BASE_BACKENDS))
+            known = ", ".join(map(repr, _KINDS))
             raise DeviceError(f"Device.enumerate: there is no device kind {kind!r}; use one of {known}.")
-        kinds = [kind] if kind else list(BASE_BACKENDS)
+        kinds = [kind] if kind else _KINDS
         return [Device(base) for k in kinds for base in BASE_BACKENDS[k]()]
 
     def autodiff(self, order: int = 1) -> Device:
@@ -164,10 +167,7 @@ _default: ContextVar[Device | None] = ContextVar("functad_default_device", defau
 def _find(kind: Kind, index: int) -> Device:
     found = BASE_BACKENDS[kind]()
     if not 0 <= index < len(found):
-        have = ", ".join(map(repr, _all())) or "none"
+        have = ", ".join(map(repr, Device.enumerate()))
         raise DeviceError(f"Device.{kind}({index}): there is no such device; found {have}.")
     return Device(found[index])
 
-
-def _all() -> Iterator[Device]:
-    return iter(Device.enumerate())

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from functad.dtypes import DType
-from functad.errors import DeviceError, StrategyMismatchError
+from functad.errors import DeviceError, LevelError, StrategyMismatchError
 from functad.levels import Level
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ class Backend(Protocol):
 
     def resolve(self, x: Tensor) -> Tensor | None:
         """What a tensor of this backend stands for once its transform has closed, if anything."""
+
+    def moves(self, x: Tensor) -> bool:
+        """Whether a derivative with respect to something follows `x` at this level."""
+
+    def constant(self, x: Tensor) -> Tensor:
+        """`x` off this level's tape, and those below."""
 
 
 class Handle:
@@ -95,7 +101,7 @@ def base_tensor(x: Any) -> Any:
 
 def _bind_conflicting(op: Op, inputs: Sequence[Any], params: tuple[Any, ...], *clash: Any) -> Any:
     """Two interpreters at one level: one belongs to a closed transform, or the mix is an error."""
-    resolved = [x._backend.resolve(x) or x for x in inputs]
+    resolved = [x if (inner := x._backend.resolve(x)) is None else inner for x in inputs]
     if all(new is old for new, old in zip(resolved, inputs, strict=True)):
         _refuse_mix(op, inputs, *clash)
     return bind(op, resolved, params)
@@ -106,6 +112,11 @@ def _refuse_mix(op: Op, inputs: Sequence[Any], one: Any, other: Any) -> NoReturn
         raise DeviceError(
             f"{op.name}: its inputs live on different devices, {other.hardware} and {one.hardware}. "
             "Move one of them: x.to_device(y.device)."
+        )
+    if one.level[1] == 0:
+        raise LevelError(
+            f"{op.name}: its inputs belong to two transforms that are open at once in different threads. Give a thread the "
+            "context it was started from: contextvars.copy_context().run(fn, ...)."
         )
     raise StrategyMismatchError(
         f"{op.name}: gradient checkpointing strategy mismatch: {other.strategy.name} vs "

@@ -101,7 +101,7 @@ def of_scalar(value: object) -> DType:
 
 def parse(dtype: Any, where: str) -> DType:
     """A dtype as a user writes it: `"float32"`, `np.float32`, `jnp.bfloat16`, `float`, ..."""
-    if dtype in SCALARS:
+    if isinstance(dtype, type) and dtype in SCALARS:  # np.dtype(float) == float
         return of_scalar(dtype(0))
     try:
         return _NAMES[dtype] if isinstance(dtype, str) and dtype in _NAMES else np.dtype(dtype)

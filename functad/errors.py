@@ -34,6 +34,10 @@ class ImmutableError(FunctadError, TypeError):
     """An attempt to change a tensor in place."""
 
 
+class UnknownAttributeError(FunctadError, AttributeError):
+    """An attribute or method that an object does not have; the message names those it has."""
+
+
 class OutOfBoundsError(FunctadError, IndexError):
     """An index outside its axis."""
 
@@ -75,3 +79,11 @@ class NoGradientError(FunctadError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of its argument
         return str(self.args[0])
+
+
+class MissingDependencyError(FunctadError, ImportError):
+    """A part of functad whose optional dependency is not installed."""
+
+
+class CheckFailedError(FunctadError, AssertionError):
+    """A derivative or an op that `functad.testing` found to be wrong."""

@@ -31,6 +31,8 @@ _RENAMED = {
 }
 """NumPy's names that are not the op's."""
 
+_ATTRIBUTES = ("ndim", "shape", "size")
+
 
 def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Tensor.__array_ufunc__`."""
@@ -44,6 +46,8 @@ def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
 
 def numpy_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Tensor.__array_function__`."""
+    if func.__name__ in _ATTRIBUTES:
+        return getattr(args[0], func.__name__)
     ours = _find(func.__name__) if func.__module__ in ("numpy", "numpy.linalg") else None
     return ours(*args, **kwargs) if ours is not None else _on_values(func, func.__name__, args, kwargs)
 
@@ -57,7 +61,7 @@ def _on_values(call: Callable[..., Any], name: str, args: Any, kwargs: dict[str,
     def value(x: Any) -> Any:
         if not isinstance(x, Handle):
             return x
-        if x.is_tracked:  # type: ignore[attr-defined]
+        if x._moves():  # type: ignore[attr-defined]
             raise ArgumentTypeError(
                 f"np.{name}: functad has no such function for these arguments, and computing it in NumPy would cut the "
                 "gradient of a tracked tensor silently. Compose it from functad functions, or say that the cut is "

@@ -26,6 +26,11 @@ Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 _ids = count(1)
 
 
+def fresh_id() -> int:
+    """A number above those of all nodes so far."""
+    return next(_ids)
+
+
 class Requirement(enum.Enum):
     """Whether a node's gradient is wanted."""
 

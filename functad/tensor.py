@@ -95,24 +95,30 @@ class Tensor(Handle):
 
     @property
     def is_tracked(self) -> bool:
-        """Whether a leaf that requires grad reaches it."""
-        return self.is_autodiff and bool(self._context.tracked)
+        """Whether a leaf that requires grad reaches it, on whatever tape is open."""
+        x = self
+        while isinstance(x._value, Handle):
+            if x._backend.is_tape and x._context.tracked:
+                return True
+            x = x._value
+        return False
 
     @property
     def is_require_grad(self) -> bool:
         """Whether it is a leaf whose gradient `backward` keeps."""
-        return self.is_tracked and self._context.requirement.value == "grad"
+        return self.is_autodiff and self._context.requirement.value == "grad"
 
     def autodiff(self) -> Tensor:
-        """This tensor on the autodiff device; as it is if it is there already."""
-        return self if self.is_autodiff and self.device.is_autodiff else self.device.autodiff().lift(self)
+        """This tensor on the autodiff device; as it is if it is there already.
+
+        Inside a transform it starts a tape of its own, whose gradients the transform can differentiate.
+        """
+        return self if self._backend.level[1] else self.device.autodiff().lift(self)
 
     def without_autodiff(self) -> Tensor:
         """This tensor off every tape: a plain constant."""
-        x = self
-        while x.is_autodiff:
-            x = x._value
-        return x
+        constant: Tensor = self._backend.constant(self)
+        return constant
 
     def inner(self) -> Tensor:
         """This tensor with one tape level less."""
@@ -157,7 +163,7 @@ class Tensor(Handle):
 
     def retain_grad(self) -> Tensor:
         """Keep the gradient of this intermediate in the `Gradients` of later backwards."""
-        if not self.is_tracked:
+        if not self.is_autodiff or not self._context.tracked:
             raise NotTrackedError(
                 "retain_grad: no leaf that requires grad reaches this tensor; call require_grad() on the source leaf "
                 "before computing it."
@@ -228,6 +234,15 @@ class Tensor(Handle):
             x = x._value
         return self
 
+    def _moves(self) -> bool:
+        """Whether a derivative follows it: it is tracked, or carries a tangent."""
+        x = self
+        while isinstance(x._value, Handle):
+            if x._backend.moves(x):
+                return True
+            x = x._value
+        return False
+
     def __float__(self) -> float:
         return float(self._scalar("float()"))
 
@@ -257,7 +272,7 @@ class Tensor(Handle):
         return self.numpy().reshape(())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self.is_tracked:
+        if self._moves():
             raise ArgumentTypeError(
                 "converting a tracked tensor to a NumPy array would cut its gradient silently. Use functad functions "
                 "on it, or say that the cut is meant: x.numpy()."
@@ -266,7 +281,7 @@ class Tensor(Handle):
         return np.array(array, dtype) if copy or (dtype is not None and dtype != array.dtype) else array
 
     def __jax_array__(self) -> Any:
-        if self.is_tracked:
+        if self._moves():
             raise ArgumentTypeError(
                 "passing a tracked tensor to a jax function would cut its gradient silently. Use functad functions, "
                 "wrap the jax function with fd.from_jax, or say that the cut is meant: x.jax()."
@@ -854,6 +869,10 @@ class Tensor(Handle):
     def topk(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         """The `k` largest elements along an axis and their indices."""
         return ops.topk(self, k, axis)
+
+    def unfold(self, axis: int, size: int, step: int = 1) -> Tensor:
+        """Sliding windows along an axis; the window is the new last axis."""
+        return ops.unfold(self, axis, size, step)
 
     def one_hot(self, num_classes: int) -> Tensor:
         """Integers as rows of a unit matrix."""

@@ -39,8 +39,43 @@ def leaves(tree: Any) -> list[Any]:
 
 def paths(tree: Any) -> list[str]:
     """The leaves' places as Python would index them: `['w'][0]`."""
-    accessors, _, _ = optree.tree_flatten_with_accessor(tree, none_is_leaf=False, namespace=_NAMESPACE)
-    return [accessor.codify("") for accessor in accessors]
+    return paths_of(flatten(tree)[1])
+
+
+def paths_of(structure: Structure) -> list[str]:
+    """The places of a structure's leaves as Python would index them: `['w'][0]`."""
+    return [accessor.codify("") for accessor in structure.accessors()]
+
+
+def is_leaf(x: Any) -> bool:
+    """Whether `x` is a leaf by itself (None is none)."""
+    return optree.tree_is_leaf(x, none_is_leaf=False, namespace=_NAMESPACE)
+
+
+def up_to(structure: Structure, tree: Any, where: str) -> list[Any]:
+    """What stands in `tree` at the leaves of `structure`."""
+    try:
+        return structure.flatten_up_to(tree)
+    except ValueError as error:
+        found = flatten(tree)[1]
+        raise StructureError(f"{where}: expected the structure {structure}, got {found} ({error}).") from None
+
+
+def spread(prefix: Any, structure: Structure, tree: Any, name: str, where: str) -> list[Any]:
+    """The entry of `prefix` for each leaf of `tree`; None is an entry, and one may stand for a whole subtree."""
+    entries, outline = optree.tree_flatten(prefix, none_is_leaf=True, namespace=_NAMESPACE)
+    if len(entries) == 1 and outline.type is None:
+        return entries * structure.num_leaves
+    try:
+        parts = outline.flatten_up_to(tree)
+    except ValueError:
+        errors = optree.prefix_errors(prefix, tree, none_is_leaf=True, namespace=_NAMESPACE)
+        why = "; ".join(" ".join(str(e(name)).split()) for e in errors)
+        raise StructureError(
+            f"{where}: {name}={prefix!r} does not fit the structure {structure}: each entry must stand for a whole "
+            f"part of it. {why}"
+        ) from None
+    return [entry for entry, part in zip(entries, parts, strict=True) for _ in flatten(part)[0]]
 
 
 def match(structure: Structure, tree: Any, where: str) -> list[Any]:

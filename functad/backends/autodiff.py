@@ -66,7 +66,7 @@ class Autodiff:
         if recorded is None:
             out = bind(op, lowered, params)
             return self._record(op, params, lowered, contexts, parents, out, out)
-        out = bind(recorded, lowered, params)
+        out = recorded.apply(lowered, params)
         visible, residuals = out[: recorded.visible], out[recorded.visible :]
         return self._record(recorded, params, lowered, contexts, parents, visible, residuals)
 
@@ -141,6 +141,7 @@ class Autodiff:
     def close(self) -> None:
         """End the transform: its tensors are constants from now on."""
         self.closed = True
+        self.is_tape = False
         self.run = self._run_closed  # type: ignore[method-assign]  # costs the open tape nothing
 
     def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
@@ -148,6 +149,12 @@ class Autodiff:
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None
+
+    def moves(self, x: Tensor) -> bool:
+        return not self.closed and bool(x._context.tracked)
+
+    def constant(self, x: Tensor) -> Tensor:
+        return x._value.without_autodiff()
 
     def require_grad(self, x: Tensor, flag: bool) -> Tensor:
         """A handle of the same leaf that requires grad, or does not."""

@@ -41,6 +41,8 @@ class BaseBackend(ABC):
         except (TypeError, ValueError, IndexError) as error:
             refuse(op, inputs, params, error)
         if type(out) is tuple:
+            if op.out_types is not None:
+                return tuple([Tensor(self, o, None, *t) for o, t in zip(out, op.out_types, strict=True)])
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 
@@ -73,7 +75,9 @@ class BaseBackend(ABC):
 
     def scalar(self, value: complex, dtype: DType) -> Tensor:
         """A 0-d tensor of a Python number; frequent ones are kept."""
-        return self._scalar(value, dtype) if value == 0 else self._scalars(value, dtype)
+        if value == 0 and type(value) is not int:  # 0.0 and -0.0 are one key
+            return self._scalar(value, dtype)
+        return self._scalars(value, dtype)
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
         if isinstance(value, complex) and dtype.kind != "c":
@@ -89,6 +93,12 @@ class BaseBackend(ABC):
 
     def resolve(self, x: Tensor) -> None:
         return None
+
+    def moves(self, x: Tensor) -> bool:
+        return False
+
+    def constant(self, x: Tensor) -> Tensor:
+        return x
 
     def detach(self, x: Tensor) -> Tensor:
         return x

@@ -1,7 +1,9 @@
 """The Batch decorator: every op runs once for all the rows that vmap maps over.
 
-A batched op is itself an op: its implementation is the op's under `jax.vmap`, its rule is the
-op's rule run on batched tensors. So no other transform needs to know that vmap exists.
+An op over rows is often an op again: elementwise ops broadcast, reductions move their axis (the
+op's `batch` rule says how). Any other becomes one: its implementation is the op's under
+`jax.vmap`, its rule is the op's rule run on batched tensors. So no other transform needs to know
+that vmap exists.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from functad.backends.base import refuse
 from functad.device import Device
 from functad.dispatch import Handle, bind
-from functad.errors import ConcreteValueError, LevelError
+from functad.errors import ConcreteValueError, LevelError, ShapeError
 from functad.levels import Level, deeper
 from functad.ops.op import Keep, Op, Residuals, Type
 from functad.ops.rules import broadcast, sum_op
@@ -35,9 +38,16 @@ class Batch:
         self.closed = False
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        """Run the batched op one level down."""
-        axes = tuple([0 if x._backend is self else None for x in inputs])
-        out = bind(batched(op, axes), [x._value if x._backend is self else x for x in inputs], params)
+        """Run `op` over all rows, one level down."""
+        mapped = [x._backend is self for x in inputs]
+        below = [x._value if m else x for x, m in zip(inputs, mapped, strict=True)]
+        try:
+            if op.batch is not None:
+                out = op.batch(op, below, mapped, self.size, params)
+            else:
+                out = bind(batched(op, tuple([0 if m else None for m in mapped])), below, params)
+        except ShapeError as error:
+            refuse(op, inputs, params, error)  # in the shapes that the user sees
         return tuple([self.wrap(o) for o in out]) if type(out) is tuple else self.wrap(out)
 
     def wrap(self, x: Tensor) -> Tensor:
@@ -55,12 +65,16 @@ class Batch:
         return self.wrap(x._value.detach())
 
     def refuse_value(self, x: Tensor, what: str) -> NoReturn:
+        if self.closed:
+            self._refuse_leak(what)
         raise ConcreteValueError(
             f"{what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so it has no one "
             "value. Use fd.where or fd.cond instead of `if`, and read values outside the mapped function."
         )
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
+        if self.closed:
+            self._refuse_leak("backward()")
         raise LevelError(
             "backward(): this tensor belongs to a vmap that is still open. Use fd.grad inside the mapped function, or "
             "call backward() on what vmap returns."
@@ -72,14 +86,23 @@ class Batch:
         self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
 
     def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
+        self._refuse_leak(op.name)
+
+    def _refuse_leak(self, what: str) -> NoReturn:
         raise LevelError(
-            f"{op.name}: one of its inputs leaked out of a vmap that has ended (stored outside the mapped function). It "
-            "stands for many rows and has no meaning here; return it from the function instead."
+            f"{what}: a tensor leaked out of a vmap that has ended (stored outside the mapped function). It stands for "
+            f"{self.size} rows and has no meaning here; return it from the function instead."
         )
+
+    def moves(self, x: Tensor) -> bool:
+        return False
+
+    def constant(self, x: Tensor) -> Tensor:
+        return self.wrap(x._value.without_autodiff())
 
     def resolve(self, x: Tensor) -> Tensor | None:
         if self.closed:
-            self._run_closed(_LEAKED, [], ())
+            self._refuse_leak("this operation")
         return None
 
 
@@ -89,7 +112,7 @@ class BatchedOp(Op):
     def __init__(self, op: Op, axes: Axes):
         self.op = op
         self.axes = axes
-        for name in ("cost", "promote", "differentiable", "inputs", "params", "variadic", "doc"):
+        for name in ("cost", "differentiable", "inputs", "params", "variadic", "doc"):
             setattr(self, name, getattr(op, name))
         self.name = f"vmap({op.name})"
         self.impl = _batched_impl(op, axes)
@@ -149,9 +172,13 @@ def _wrap(batch: Batch, x: Any) -> Any:
     return tuple([batch.wrap(o) for o in x]) if type(x) is tuple else batch.wrap(x)
 
 
-@lru_cache(8192)
 def batched(op: Op, axes: Axes) -> Op:
     """The op that runs `op` over a leading axis of the inputs whose entry in `axes` is 0."""
+    return op.batched(axes) or _batched(op, axes)
+
+
+@lru_cache(8192)
+def _batched(op: Op, axes: Axes) -> Op:
     return BatchedOp(op, axes)
 
 
@@ -166,15 +193,14 @@ def _looped_impl(op: Op, axes: Axes) -> Callable[..., Any]:
     def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
         size = next(a.shape[0] for a, axis in zip(arrays, axes, strict=True) if axis == 0)
         call = op.numpy_impl or op.impl
+        if not size:  # one row of zeros tells the shape
+            arrays = tuple(a if axis is None else np.zeros_like(a, shape=(1, *a.shape[1:])) for a, axis in zip(arrays, axes, strict=True))
         rows = [
             call(xp, *[a if axis is None else a[i] for a, axis in zip(arrays, axes, strict=True)], **params)
-            for i in range(size)
+            for i in range(max(size, 1))
         ]
-        if rows and type(rows[0]) is tuple:
-            return tuple(map(np.stack, zip(*rows, strict=True)))
-        return np.stack(rows)
+        if type(rows[0]) is tuple:
+            return tuple([np.stack(outs)[:size] for outs in zip(*rows, strict=True)])
+        return np.stack(rows)[:size]
 
     return impl
-
-
-_LEAKED = Op("leak", lambda xp, x: x)

@@ -1,21 +1,25 @@
-"""The Forward decorator: compute one level down, and push tangents through the ops' own rules."""
+"""Forward mode: compute one level down, and push tangents through the ops' own rules.
+
+`Forward` carries a tangent along with each value; `Record` notes where tangents would go, so that
+any number of them can be pushed through later.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from functad import dtypes
 from functad.device import Device
 from functad.dispatch import bind
-from functad.errors import LevelError
-from functad.levels import Level
+from functad.errors import DTypeError, LevelError, ShapeError
+from functad.levels import Level, _unrecorded
 from functad.ops.op import Op, Residuals
 from functad.tensor import Tensor
 
 
-class Forward:
-    """Forward mode at one level. A tensor's context is its tangent, or None for zero."""
+class _Moving:
+    """What both have in common: a tensor's context says how it moves, None that it does not."""
 
     is_tape = False
 
@@ -23,29 +27,9 @@ class Forward:
         self.level = level
         self.closed = False
 
-    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        """Compute `op` on the primals, and its tangent from theirs."""
-        primals = [x._value if x._backend is self else x for x in inputs]
-        tangents = [x._context if x._backend is self else None for x in inputs]
-        moving = tuple([t is not None for t in tangents])
-        joined = op.joined(moving) if any(moving) else None
-        if joined is not None:
-            both = bind(joined, [*primals, *[t for t in tangents if t is not None]], params)
-            half = len(both) // 2
-            return tuple([self.wrap(o, t) for o, t in zip(both[:half], both[half:], strict=True)])
-        out = bind(op, primals, params)
-        moved = None
-        if op.differentiable and any(moving):
-            moved = op.push(tangents, Residuals(primals, out, params))
-        if type(out) is tuple:
-            return tuple([self.wrap(o, t) for o, t in zip(out, moved or [None] * len(out), strict=True)])
-        return self.wrap(out, moved)
-
-    def wrap(self, x: Tensor, tangent: Tensor | None) -> Tensor:
-        """`x` with a tangent; integers have none."""
-        if not dtypes.is_inexact(x._dtype):
-            tangent = None
-        return Tensor(self, x, tangent, x._shape, x._dtype)
+    def wrap(self, x: Tensor, context: Any) -> Tensor:
+        """`x` with what moves it; integers never move."""
+        return Tensor(self, x, context if dtypes.is_inexact(x._dtype) else None, x._shape, x._dtype)
 
     def device(self, x: Tensor) -> Device:
         return x._value.device
@@ -53,7 +37,9 @@ class Forward:
     def detach(self, x: Tensor) -> Tensor:
         return self.wrap(x._value.detach(), None)
 
-    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> Any:
+        if self.closed:
+            return x._value.backward(cotangent, retain_graph)
         raise LevelError(
             "backward(): this tensor belongs to a jvp that is still open. Return it, and let jvp finish, or use fd.grad "
             "inside."
@@ -64,8 +50,124 @@ class Forward:
         self.closed = True
         self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
 
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Run `op` one level down, and move its output as its inputs move."""
+        raise NotImplementedError
+
     def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         return bind(op, [x._value if x._backend is self else x for x in inputs], params)
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None
+
+    def moves(self, x: Tensor) -> bool:
+        return not self.closed and x._context is not None
+
+    def constant(self, x: Tensor) -> Tensor:
+        return x._value.without_autodiff()
+
+
+class Forward(_Moving):
+    """Forward mode at one level. A tensor's context is its tangent, or None for zero."""
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Compute `op` on the primals, and its tangent from theirs."""
+        primals = [x._value if x._backend is self else x for x in inputs]
+        tangents = [x._context if x._backend is self else None for x in inputs]
+        moved = None
+        if not op.differentiable or self.level[0] <= _unrecorded.get() or all([t is None for t in tangents]):
+            out = bind(op, primals, params)
+        else:
+            out, moved = push(op, primals, tangents, params)
+        if type(out) is tuple:
+            return tuple([self.wrap(o, t) for o, t in zip(out, moved or [None] * len(out), strict=True)])
+        return self.wrap(out, moved)
+
+
+class Step(NamedTuple):
+    """An op that tangents go through: the numbers of what moves its inputs, and of what it moves."""
+
+    op: Op
+    sources: tuple[int | None, ...]
+    residuals: Residuals
+    targets: tuple[int | None, ...]
+
+
+class Record(_Moving):
+    """Writes down the ops that tangents would go through. A tensor's context is a number, or None."""
+
+    def __init__(self, level: Level):
+        super().__init__(level)
+        self.steps: list[Step] = []
+        self.count = 0
+
+    def source(self, x: Tensor) -> Tensor:
+        """`x` as an input that moves."""
+        return self.wrap(x, self._number())
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Compute `op`, and note it if an input moves."""
+        primals = [x._value if x._backend is self else x for x in inputs]
+        sources = tuple([x._context if x._backend is self else None for x in inputs])
+        out = bind(op, primals, params)
+        still = not op.differentiable or self.level[0] <= _unrecorded.get() or all([s is None for s in sources])
+        outs = [self.wrap(o, None if still else self._number()) for o in (out if type(out) is tuple else (out,))]
+        if not still:
+            self.steps.append(Step(op, sources, Residuals(primals, out, params), tuple([o._context for o in outs])))
+        return tuple(outs) if type(out) is tuple else outs[0]
+
+    def needed(self, targets: Sequence[int | None]) -> list[Step]:
+        """The steps that lead to `targets`."""
+        wanted = {t for t in targets if t is not None}
+        kept = []
+        for step in reversed(self.steps):
+            if not wanted.isdisjoint(step.targets):
+                kept.append(step)
+                wanted.update([s for s in step.sources if s is not None])
+        return kept[::-1]
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count
+
+
+def replay(steps: Sequence[Step], moving: dict[int, Tensor]) -> None:
+    """Push the tangents in `moving` (by number) through `steps`, adding those that they give."""
+    for op, sources, residuals, targets in steps:
+        tangents = [None if s is None else moving.get(s) for s in sources]
+        if all([t is None for t in tangents]):
+            continue
+        _, moved = push(op, residuals.inputs, tangents, residuals.params, residuals.out)
+        for target, t in zip(targets, moved if type(moved) is tuple else (moved,), strict=True):
+            if target is not None and t is not None:
+                moving[target] = t
+
+
+def push(
+    op: Op, primals: Sequence[Tensor], tangents: Sequence[Tensor | None], params: tuple[Any, ...], out: Any = None
+) -> tuple[Any, Any]:
+    """The output of `op` (computed unless given) and its tangent, None for zero."""
+    joined = op.joined(tuple([t is not None for t in tangents]))
+    if joined is not None:
+        both = joined.apply([*primals, *[t for t in tangents if t is not None]], params)
+        half = len(both) // 2
+        return both[:half], both[half:]
+    if out is None:
+        out = bind(op, primals, params)
+    moved = op.push(tangents, Residuals(primals, out, params))
+    if type(out) is not tuple and moved is not None:
+        _check(op, moved, out)
+    return out, moved
+
+
+def _check(op: Op, moved: Tensor, out: Tensor) -> None:
+    if moved._shape != out._shape:
+        raise ShapeError(
+            f"the derivative rule of {op.name} gave a tangent of shape {moved._shape} for an output of shape "
+            f"{out._shape}; a tangent has the shape of its output."
+        )
+    if moved._dtype != out._dtype and dtypes.is_inexact(out._dtype):
+        raise DTypeError(
+            f"the derivative rule of {op.name} gave a tangent of {moved._dtype} for an output of {out._dtype}; a tangent "
+            "has the dtype of its output."
+        )

@@ -126,6 +126,8 @@ class Op:
     joint_push: Derivative | None = None
     base_run: Callable[..., Any] | None = None
     """`(backend, inputs, params)`: how a base backend or a trace runs an op that is no array function."""
+    batch: Callable[..., Any] | None = None
+    """`(op, inputs, mapped, size, params)`: how to run over rows by means of ops; else `jax.vmap` of `impl`."""
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)
@@ -155,6 +157,7 @@ class Op:
         """How the cotangent of the output becomes that of input `index`."""
         return self.pulls[min(index, len(self.pulls) - 1)] if self.pulls else None
 
+    out_types: ClassVar[Sequence[Type] | None] = None  # of an op with several outputs, where they are known
     donate: ClassVar[tuple[int, ...]] = ()  # inputs whose memory the outputs may take over
     visible: ClassVar[int] = 0  # of the outputs of a recorded form, those that the user sees
 
@@ -164,6 +167,14 @@ class Op:
 
     def joined(self, moving: tuple[bool, ...]) -> Op | None:
         """The op forward mode runs in this one's place: primals and tangents in, both out."""
+        return None
+
+    def apply(self, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        """Run a recorded or joined form one level down; one that is Python code runs as plain code."""
+        return bind(self, inputs, params)
+
+    def batched(self, axes: tuple[int | None, ...]) -> Op | None:
+        """This op over rows, where `jax.vmap` of its implementation will not do."""
         return None
 
     def takes(self, index: int) -> bool:

@@ -1,5 +1,167 @@
-"""."""
+"""Sorting and the largest elements: indices chosen once, in the forward run, and gathered."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import operator
+from typing import Any
+
+import jax
+import numpy as np
+
+from functad import dtypes
+from functad.dispatch import bind
+from functad.errors import ArgumentTypeError, ShapeError
+from functad.ops.axes import normalize_axis
+from functad.ops.op import Cost, Op, Samples
+from functad.ops.operand import operand
+from functad.ops.rules import linear, nondiff, reshape_op, shift_axis
+
+__all__ = ["argsort", "argsort_op", "put_along_axis_op", "sort", "take_along_axis_op", "topk"]
+
+# NaN counts as the largest value, as in NumPy's ascending sort and in max: a sort has it last, a
+# descending one and topk first. Equal elements keep their order both ways.
+
+
+def _grid(xp: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """The open grid with `indices` along `axis`."""
+    shape = indices.shape
+    return tuple(
+        indices if i == axis else xp.arange(n).reshape([n if j == i else 1 for j in range(len(shape))])
+        for i, n in enumerate(shape)
+    )
+
+
+def _put(xp: Any, x: Any, indices: Any, *, axis: int, size: int) -> Any:
+    zeros = xp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtypes.accumulator(x.dtype))
+    grid = _grid(xp, indices, axis)
+    if xp is np:
+        np.add.at(zeros, grid, x.astype(zeros.dtype))
+    else:
+        zeros = zeros.at[grid].add(x.astype(zeros.dtype))
+    return zeros.astype(x.dtype)
+
+
+def _argsort(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
+    if xp is not np:
+        return xp.argsort(x, axis=axis, stable=True, descending=descending).astype(dtypes.default_int())
+    x, last = _sortable(x), x.shape[axis] - 1  # which refuses 0-d
+    if not descending:
+        return np.argsort(x, axis, stable=True).astype(dtypes.default_int())
+    order = np.argsort(np.flip(x, axis), axis, stable=True)
+    return (last - np.flip(order, axis)).astype(dtypes.default_int())
+
+
+def _topk(xp: Any, x: Any, *, k: int, axis: int) -> Any:
+    if k > x.shape[axis]:
+        raise ShapeError(f"topk: k={k} elements of an axis that has {x.shape[axis]}.")
+    if xp is np or x.dtype.kind == "c":
+        return _argsort(xp, x, axis=axis, descending=True)[(slice(None),) * axis + (slice(k),)]
+    rows = xp.moveaxis(xp.where(x == 0, xp.zeros_like(x), x), axis, -1)  # lax.top_k has -0 below 0
+    return xp.moveaxis(jax.lax.top_k(rows, k)[1], -1, axis).astype(dtypes.default_int())
+
+
+def _sortable(x: Any) -> Any:
+    return x.astype(np.float32) if dtypes.is_half(x.dtype) else x  # NumPy misplaces the NaNs of bfloat16
+
+
+def _gather_samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    return [
+        ((rng.normal(size=shape), rng.integers(0, shape[axis], picked)), {"axis": axis})
+        for shape, picked, axis in (
+            ((4,), (6,), 0),
+            ((3, 4), (3, 2), 1),
+            ((3, 4, 2), (5, 4, 2), 0),
+            ((2, 3), (2, 0), 1),
+        )
+    ]
+
+
+def _scatter_samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    return [
+        ((rng.normal(size=shape), rng.integers(0, size, shape)), {"axis": axis, "size": size})
+        for shape, size, axis in (((6,), 4, 0), ((3, 2), 5, 1), ((2, 0), 3, 1))
+    ]
+
+
+take_along_axis_op = linear(
+    "take_along_axis", lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis),
+    lambda g, indices, x_shape, axis: bind(put_along_axis_op, (g, indices), (axis, x_shape[axis])), None,
+    cost=Cost.COMPUTE, samples=Samples(make=_gather_samples),
+    doc="One element per index along an axis; the other axes have equal lengths.",
+)  # fmt: skip
+put_along_axis_op: Op = linear(
+    "put_along_axis", _put, lambda g, indices, axis: bind(take_along_axis_op, (g, indices), (axis,)), None,
+    cost=Cost.COMPUTE, samples=Samples(make=_scatter_samples),
+    doc="Zeros of length `size` along an axis, with each element added at its index.",
+)  # fmt: skip
+argsort_op = nondiff(
+    "argsort", _argsort, cost=Cost.COMPUTE, samples=Samples([
+        (((5,),), {"axis": 0, "descending": False}), (((3, 4),), {"axis": 0, "descending": True}),
+        (((2, 0),), {"axis": 1, "descending": False}),
+    ]),
+    batch=shift_axis, doc="The indices that sort an axis, stable.",
+)  # fmt: skip
+topk_op = nondiff(
+    "topk", _topk, cost=Cost.COMPUTE, samples=Samples([
+        (((5,),), {"k": 2, "axis": 0}), (((3, 4),), {"k": 3, "axis": 0}), (((2, 3),), {"k": 0, "axis": 1}),
+    ]),
+    batch=shift_axis, doc="The indices of the k largest elements along an axis, in descending order.",
+)  # fmt: skip
+
+
+def sort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
+    """The elements in order along `axis`; of the flattened tensor with None.
+
+    Equal elements keep their order, NaN counts as the largest, and the derivative follows the
+    permutation that was chosen.
+
+    >>> import functad as fd
+    >>> fd.grad(lambda x: (fd.ops.sort(x) * fd.tensor([1.0, 2.0, 3.0])).sum())(fd.tensor([5.0, 4.0, 6.0])).tolist()
+    [2.0, 1.0, 3.0]
+    """
+    x, axis = line(x, axis, "sort")
+    return bind(take_along_axis_op, (x, bind(argsort_op, (x,), (axis, bool(descending)))), (axis,))
+
+
+def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
+    """The indices that put `axis` in order; see `sort`.
+
+    >>> import functad as fd
+    >>> fd.ops.argsort(fd.tensor([5.0, 4.0, 6.0])).tolist()
+    [1, 0, 2]
+    """
+    x, axis = line(x, axis, "argsort")
+    return bind(argsort_op, (x,), (axis, bool(descending)))
+
+
+def topk(x: Any, k: int, axis: int | None = -1) -> tuple[Any, Any]:
+    """The `k` largest elements along `axis`, largest first, and their indices.
+
+    Among equal elements the first come first; NaN counts as the largest. Raises `ShapeError` if
+    the axis has fewer than `k` elements.
+
+    >>> import functad as fd
+    >>> values, indices = fd.ops.topk(fd.tensor([5.0, 4.0, 6.0]), 2)
+    >>> values.tolist(), indices.tolist()
+    ([6.0, 5.0], [2, 0])
+    """
+    x, axis = line(x, axis, "topk")
+    try:
+        count = operator.index(k)
+    except TypeError:
+        raise ArgumentTypeError(f"topk: k must be an int, got {k!r} of type {type(k).__name__}.") from None
+    if not 0 <= count <= x.shape[axis]:
+        raise ShapeError(
+            f"topk: k={count} elements of axis {axis}, which has {x.shape[axis]} (shape {x.shape}); k is at most that, "
+            "and not negative."
+        )
+    indices = bind(topk_op, (x,), (count, axis))
+    return bind(take_along_axis_op, (x, indices), (axis,)), indices
+
+
+def line(x: Any, axis: int | None, where: str) -> tuple[Any, int]:
+    """`x` and one axis of it; None stands for the flattened tensor."""
+    x = operand(x, where=where)
+    if axis is None:
+        return (x if x.ndim == 1 else bind(reshape_op, (x,), ((x.size,),))), 0
+    return x, normalize_axis(axis, x.ndim, where)

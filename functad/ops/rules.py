@@ -47,6 +47,8 @@ def register(op: Op) -> Op:
 
 def nondiff(name: str, impl: Callable[..., Any], **about: Any) -> Op:
     """An op through which no derivative flows (comparisons, integer results)."""
+    if about.get("promote") in ("compare", "logical", "bits"):  # these are elementwise
+        about.setdefault("batch", align_rows)
     return register(Op(name, impl, differentiable=False, **about))
 
 
@@ -56,6 +58,7 @@ def elementwise(name: str, impl: Callable[..., Any], *partials: Partial, **about
     A partial is a function of what it names, a number, or None where the op takes no derivative.
     """
     about.setdefault("promote", "numeric")
+    about.setdefault("batch", align_rows)
     op = Op(name, impl, **about)
     op.pulls = [_elementwise_pull(op, i, p) for i, p in enumerate(partials)]
     op.pushes = [_elementwise_push(op, p) for p in partials]
@@ -85,21 +88,23 @@ def multilinear(name: str, impl: Callable[..., Any], *transposes: Rule | None, *
 def reduction(name: str, impl: Callable[..., Any], partial: Rule, **about: Any) -> Op:
     """An op that reduces the axes `axis` (a parameter, with `keepdims`) of its one input.
 
-    The partial is that of each output with respect to the elements reduced into it.
+    The partial is that of each output with respect to the elements reduced into it; for half
+    types it may be float32, which rounds the product once.
     """
+    about.setdefault("batch", shift_axis)
     op = Op(name, impl, **about)
     reads = op.derivative(partial, 0)
     assert reads is not None
     axis, keepdims = (Read("param", op.params.index(p)) for p in ("axis", "keepdims"))
 
-    def pull(g: Any, shape: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
-        return product(expand_reduced(g, shape, axis, keepdims), partial(*args))
+    def pull(g: Any, shape: Any, dtype: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
+        return cast(product(expand_reduced(g, shape, axis, keepdims), partial(*args)), dtype)
 
-    def push(t: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
-        return bind(sum_op, (product(t, partial(*args)),), (axis, keepdims))
+    def push(t: Any, out: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
+        return cast(bind(sum_op, (product(t, partial(*args)),), (axis, keepdims)), out._dtype)
 
-    op.pulls = [Derivative(pull, 1, (Read("shape", 0), axis, keepdims, *reads.reads))]
-    op.pushes = [Derivative(push, 1, (axis, keepdims, *reads.reads))]
+    op.pulls = [Derivative(pull, 1, (Read("shape", 0), Read("dtype", 0), axis, keepdims, *reads.reads))]
+    op.pushes = [Derivative(push, 1, (Read("out", 0), axis, keepdims, *reads.reads))]
     return register(op)
 
 
@@ -143,6 +148,16 @@ def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     return x if x._shape == shape else bind(broadcast_to_op, (x,), (shape,))
 
 
+def cast(x: Any, dtype: dtypes.DType) -> Any:
+    """`x` with another dtype."""
+    return x if x._dtype == dtype else bind(cast_op, (x,), (dtype,))
+
+
+def widen(x: Any) -> Any:
+    """`x` in the dtype its sums are kept in: float32 for half types."""
+    return cast(x, dtypes.accumulator(x._dtype))
+
+
 def zeros(type: Type, like: Any) -> Any:
     """Zeros of a shape and dtype on the device of `like`."""
     return broadcast(base_tensor(like)._backend.scalar(0, type.dtype), type.shape)
@@ -154,6 +169,50 @@ def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdi
         kept = tuple(1 if i in axis else n for i, n in enumerate(shape))
         g = bind(reshape_op, (g,), (kept,))
     return broadcast(g, shape)
+
+
+# --- rules for rows: `batch(op, inputs, mapped, size, params)` runs `op` on inputs of which those in
+# `mapped` have a leading axis of `size` rows, and gives an output that has it
+
+
+def align_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    """Rows of an elementwise op: put the axis of rows in front of the longest shape."""
+    rank = max([len(x._shape) - m for x, m in zip(inputs, mapped, strict=True)])
+    return bind(op, [front_rows(x, rank) if m else x for x, m in zip(inputs, mapped, strict=True)], params)
+
+
+def front_rows(x: Any, rank: int) -> Any:
+    """`x`, whose first axis counts rows, with axes of length 1 behind it up to `rank` axes per row."""
+    missing = rank + 1 - len(x._shape)
+    return bind(reshape_op, (x,), ((x._shape[0], *[1] * missing, *x._shape[1:]),)) if missing > 0 else x
+
+
+def shift_axis(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    """Rows of an op with one input whose only say about its shape is the parameter `axis`."""
+    at = op.params.index("axis")
+    axis = params[at]
+    moved = axis + 1 if isinstance(axis, int) else tuple([a + 1 for a in axis])
+    return bind(op, inputs, (*params[:at], moved, *params[at + 1 :]))
+
+
+def _reshape_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    return bind(op, inputs, ((size, *params[0]),))
+
+
+def _broadcast_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    return bind(op, (front_rows(inputs[0], len(params[0])),), ((size, *params[0]),))
+
+
+def _depend_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    x, y = inputs
+    return bind(op, (x if mapped[0] else broadcast(x, (size, *x._shape)), y))
+
+
+def _sum_rows_to(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    (x,), (shape,) = inputs, params
+    lead = len(x._shape) - 1 - len(shape)
+    x = bind(sum_op, (x,), (tuple(range(1, 1 + lead)), False)) if lead else x
+    return bind(op, (x,), ((size, *shape),))
 
 
 def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None:
@@ -220,7 +279,11 @@ def _cast(xp: Any, x: Any, *, dtype: Any) -> Any:
 
 
 def _masked_mul(xp: Any, x: Any, y: Any) -> Any:
-    return xp.where((x == 0) & ~xp.isfinite(y), xp.zeros_like(x), x * y)
+    return xp.where(x == 0, x, x * y)  # 0 times a finite y is 0 too, so y need not be looked at
+
+
+def _zero_mul(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x == 0) | (y == 0), xp.zeros((), x.dtype), x * y)
 
 
 PAIR = Samples([(((3, 2), (3, 2)), {}), (((2, 1), (1, 3)), {}), (((), (2,)), {}), (((0, 2), (2,)), {})])
@@ -232,19 +295,31 @@ mul = elementwise(
     doc="x * y, elementwise.",
 )  # fmt: skip
 neg = elementwise("neg", lambda xp, x: xp.negative(x), -1, samples=ONE, doc="-x.")
-masked_mul = elementwise(
-    "masked_mul", _masked_mul, lambda y: y, lambda x: x, samples=PAIR,
+masked_mul: Op = custom(
+    "masked_mul", _masked_mul, promote="numeric", samples=PAIR, batch=align_rows,
+    vjp=[lambda g, y, x_shape: unbroadcast(masked_mul(g, y), x_shape),
+         lambda g, x, y_shape: unbroadcast(zero_mul(g, x), y_shape)],
+    jvp=[lambda t, y: masked_mul(t, y), lambda t, x: zero_mul(t, x)],
     doc="x * y, but 0 where x is exactly 0 and y is not finite.",
 )  # fmt: skip
-zeros_like_op = nondiff("zeros_like", lambda xp, x: xp.zeros_like(x), samples=ONE, doc="Zeros of the type of x.")
-cast_op = linear(
+zero_mul: Op = custom(
+    "zero_mul", _zero_mul, promote="numeric", samples=PAIR, batch=align_rows,
+    vjp=[lambda g, y, x_shape: unbroadcast(zero_mul(g, y), x_shape),
+         lambda g, x, y_shape: unbroadcast(zero_mul(g, x), y_shape)],
+    jvp=[lambda t, y: zero_mul(t, y), lambda t, x: zero_mul(t, x)],
+    doc="x * y, but 0 where either is exactly 0, and so are its derivatives: a zero factor wins over inf and NaN.",
+)  # fmt: skip
+zeros_like_op = nondiff(
+    "zeros_like", lambda xp, x: xp.zeros_like(x), samples=ONE, batch=align_rows, doc="Zeros of the type of x.",
+)  # fmt: skip
+cast_op: Op = linear(
     "cast", _cast, lambda g, x_dtype: bind(cast_op, (g,), (x_dtype,)),
-    samples=Samples([(((3, 2),), {"dtype": dtypes.float32})]), doc="x with another dtype.",
+    samples=Samples([(((3, 2),), {"dtype": dtypes.float32})]), batch=align_rows, doc="x with another dtype.",
 )  # fmt: skip
 sum_to_op = linear(
     "sum_to", _sum_to, lambda g, x_shape: broadcast(g, x_shape),
     samples=Samples([(((4, 3, 2),), {"shape": (3, 1)}), (((2, 3),), {"shape": ()})]),
-    doc="Sum down to a shape that broadcasts to the input's.",
+    batch=_sum_rows_to, doc="Sum down to a shape that broadcasts to the input's.",
 )  # fmt: skip
 sum_op = linear(
     "sum", _sum, lambda g, x_shape, axis, keepdims: expand_reduced(g, x_shape, axis, keepdims),
@@ -252,21 +327,21 @@ sum_op = linear(
         (((3, 2),), {"axis": (0,), "keepdims": False}), (((3, 2, 4),), {"axis": (0, 2), "keepdims": True}),
         (((),), {"axis": (), "keepdims": False}), (((0, 2),), {"axis": (0,), "keepdims": False}),
     ]),
-    doc="Sum over axes; half types accumulate in float32.",
+    batch=shift_axis, doc="Sum over axes; half types accumulate in float32.",
 )  # fmt: skip
 broadcast_to_op = linear(
     "broadcast_to", lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     lambda g, x_shape: unbroadcast(g, x_shape),
     samples=Samples([(((3, 1),), {"shape": (2, 3, 4)}), (((),), {"shape": (2,)})]),
-    doc="x repeated to a larger shape.",
+    batch=_broadcast_rows, doc="x repeated to a larger shape.",
 )  # fmt: skip
-reshape_op = linear(
+reshape_op: Op = linear(
     "reshape", lambda xp, x, *, shape: xp.reshape(x, shape),
     lambda g, x_shape: bind(reshape_op, (g,), (x_shape,)),
     samples=Samples([(((2, 3),), {"shape": (3, 2)}), (((1,),), {"shape": ()}), (((0, 2),), {"shape": (2, 0)})]),
-    doc="The same elements in another shape.",
+    batch=_reshape_rows, doc="The same elements in another shape.",
 )  # fmt: skip
 depend_op = linear(
     "depend", lambda xp, x, y: x, lambda g: g, lambda g, y_shape, y_dtype: zeros(Type(y_shape, y_dtype), g),
-    samples=Samples([(((2,), (3,)), {})]), doc="x, as a function of y whose derivative is zero.",
+    samples=Samples([(((2,), (3,)), {})]), batch=_depend_rows, doc="x, as a function of y whose derivative is zero.",
 )  # fmt: skip

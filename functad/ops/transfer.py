@@ -9,7 +9,7 @@ from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentTypeError
 from functad.ops.op import Samples
-from functad.ops.rules import linear
+from functad.ops.rules import align_rows, linear
 
 __all__ = ["stop_gradient", "to_device"]
 
@@ -19,6 +19,7 @@ transfer_op = linear(
     lambda g, source, target: bind(transfer_op, (g,), (target, source)),
     samples=Samples(make=lambda rng: [((rng.normal(size=(2, 3)),), {"source": None, "target": None})]),
     base_run=lambda backend, inputs, params: params[1].put(backend.host(inputs[0]._value), inputs[0].dtype),
+    batch=align_rows,
     doc="x on other hardware.",
 )
 

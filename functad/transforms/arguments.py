@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from functad import dtypes, tree
-from functad.dispatch import Handle
-from functad.errors import ArgumentError, ArgumentTypeError, DTypeError
-from functad.ops.operand import operand
+from functad.dispatch import Handle, base_tensor
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, LevelError, ShapeError, StructureError
+from functad.levels import Level, deeper
+from functad.ops.operand import as_array, operand
+from functad.ops.rules import broadcast
+from functad.tape import Leaves, fresh_id
 
 Argnums = int | Sequence[int]
+B = TypeVar("B")
+
+
+@contextmanager
+def opened(make: Callable[[Level], B]) -> Iterator[B]:
+    """The interpreter of a transform at a level of its own, closed however the block ends."""
+    with deeper() as level:
+        backend: Any = make(level)
+        backend.opened = fresh_id()
+        try:
+            yield backend
+        finally:
+            backend.close()
+
+
+def check_callable(fn: Any, where: str) -> None:
+    """Refuse what cannot be called."""
+    if not callable(fn):
+        raise ArgumentTypeError(f"{where}: expected a function, got {fn!r} of type {type(fn).__name__}.")
+
+
+def wraps(fn: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`functools.wraps` that leaves the attributes of callable objects (Modules) where they are."""
+    return functools.wraps(fn, updated=())
+
+
+# --- arguments
 
 
 def positional(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums) -> Any:
     """`args` and `kwargs`, with arguments passed by keyword moved to the place `argnums` counts."""
-    wanted = max((operator.index(i) for i in _sequence(argnums)), default=0)
+    wanted = max((i for i in sequence(argnums) if isinstance(i, int)), default=0)
     if not kwargs or wanted < len(args):
         return args, kwargs
     try:
         bound = inspect.signature(fn).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return args, kwargs
+    names = list(bound.signature.parameters)
+    if wanted >= len(bound.args) and wanted < len(names) and names[wanted] in bound.arguments:
+        bound.apply_defaults()  # a default before it was left out
     return bound.args, bound.kwargs
 
 
 def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
     """`argnums` as non-negative positions among `count` arguments."""
     found = []
-    for i in _sequence(argnums):
+    for i in sequence(argnums):
         try:
             index = operator.index(i)
         except TypeError:
@@ -46,57 +81,187 @@ def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def differentiable(args: Sequence[Any], numbers: Sequence[int], where: str, holomorphic: bool = False) -> Any:
-    """The leaves of the chosen arguments as tensors, their structures, and which leaves are floats."""
+def sequence(argnums: Argnums) -> Sequence[Any]:
+    """`argnums` as a sequence."""
+    return argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+
+
+def tensors(args: Sequence[Any], where: str, names: Sequence[str]) -> tuple[list[Any], list[tree.Structure]]:
+    """All leaves of `args` in a row, as tensors, and the structure of each; `names` are for messages."""
     leaves: list[Any] = []
     structures = []
-    for number, arg in zip(numbers, args, strict=True):
+    for name, arg in zip(names, args, strict=True):
         found, structure = tree.flatten(arg)
-        tensors = [_tensor(x, where, number, arg, i) for i, x in enumerate(found)]
-        if tensors and not any(dtypes.is_inexact(x.dtype) for x in tensors):
-            kinds = ", ".join(sorted({str(x.dtype) for x in tensors}))
-            raise DTypeError(
-                f"{where}: argument {number} holds nothing but {kinds}, which has no derivative. Pass floats "
-                f"(2.0 instead of 2, or x.astype(float)), or choose other arguments with argnums."
-            )
-        for x in tensors:
-            if x.dtype.kind == "c" and not holomorphic:
-                raise DTypeError(
-                    f"{where}: argument {number} is {x.dtype}. For the derivative of a holomorphic function pass "
-                    "holomorphic=True; otherwise split it into real and imaginary parts, or use fd.vjp."
-                )
-            if holomorphic and x.dtype.kind != "c":
-                raise DTypeError(f"{where}: holomorphic=True needs complex inputs, but argument {number} is {x.dtype}.")
-        leaves.extend(tensors)
+        leaves.extend([_tensor(x, where, name, structure, i) for i, x in enumerate(found)])
         structures.append(structure)
     return leaves, structures
 
 
-def unflatten(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Any]:
-    """One pytree per structure, from all their leaves in a row."""
+def differentiable(
+    args: Sequence[Any], numbers: Sequence[int], where: str, holomorphic: bool = False
+) -> tuple[list[Any], list[tree.Structure]]:
+    """`tensors`, refusing arguments that have no derivative as a whole."""
+    leaves, structures = tensors(args, where, [f"argument {n}" for n in numbers])
+    for number, found in zip(numbers, split(structures, leaves), strict=True):
+        if found and not any(dtypes.is_inexact(x.dtype) for x in found):
+            kinds = ", ".join(sorted({str(x.dtype) for x in found}))
+            raise DTypeError(
+                f"{where}: argument {number} holds nothing but {kinds}, which has no derivative. Pass floats "
+                "(2.0 instead of 2, or x.astype(float)), or choose other arguments with argnums."
+            )
+        for x in found:
+            if holomorphic and x.dtype.kind != "c":
+                raise DTypeError(
+                    f"{where}: holomorphic=True needs complex inputs, but argument {number} is {x.dtype}; write "
+                    "x.astype('complex64'), or leave holomorphic out."
+                )
+    return leaves, structures
+
+
+def _tensor(x: Any, where: str, name: str, structure: tree.Structure, index: int) -> Any:
+    try:
+        x = operand(x, where=where)
+    except ArgumentTypeError:
+        path = tree.paths_of(structure)[index]
+        raise ArgumentTypeError(
+            f"{where}: {name}{path} is {x!r} of type {type(x).__name__}, which has no derivative. Pass tensors, arrays, "
+            "numbers or pytrees of them; bind anything else with functools.partial."
+        ) from None
+    while getattr(x._backend, "closed", False):  # it leaked out of a transform that has ended
+        x = x._backend.resolve(x)
+    return x
+
+
+def split(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Sequence[Any]]:
+    """The leaves of each structure, from all of them in a row."""
     out = []
     start = 0
     for structure in structures:
-        out.append(tree.unflatten(structure, leaves[start : start + structure.num_leaves]))
+        out.append(leaves[start : start + structure.num_leaves])
         start += structure.num_leaves
     return out
 
 
-def leave(backend: Any, values: Any) -> Any:
-    """A pytree with the tensors of a closing level replaced by what they hold one level down."""
-    return tree.map(lambda x: x._value if isinstance(x, Handle) and x._backend is backend else x, values)
+def unflatten(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Any]:
+    """One pytree per structure, from all their leaves in a row."""
+    return [tree.unflatten(s, part) for s, part in zip(structures, split(structures, leaves), strict=True)]
 
 
-def _tensor(x: Any, where: str, number: int, arg: Any, index: int) -> Any:
+class Blank:
+    """The type and device of a tensor without its memory: what tangents and cotangents are made by."""
+
+    __slots__ = ("base", "dtype", "shape")
+
+    def __init__(self, x: Any):
+        self.base = base_tensor(x)._backend
+        self.shape: tuple[int, ...] = x._shape
+        self.dtype: dtypes.DType = x._dtype
+
+    @property
+    def smooth(self) -> bool:
+        """Whether it has tangents and cotangents."""
+        return dtypes.is_inexact(self.dtype)
+
+    def full(self, value: int) -> Any:
+        """A tangent or cotangent of one number."""
+        return broadcast(self.base.scalar(value, self.dtype), self.shape)
+
+    def vector(self, v: Any, what: str) -> Any:
+        """A tangent or cotangent as a user gives it, which must have this type."""
+        if v is None or not tree.is_leaf(v):
+            raise StructureError(f"{what} is {v!r} where a tensor of {self.dtype}{list(self.shape)} is expected.")
+        if isinstance(v, dtypes.SCALARS):
+            v = self.base.scalar(v, self.dtype)
+        elif not isinstance(v, Handle):
+            array = as_array(v, what)
+            v = self.base.put(array, self.dtype if array.dtype == self.dtype else None, what)
+        if v._shape != self.shape:
+            raise ShapeError(
+                f"{what} has shape {v._shape}, but what it belongs to has shape {self.shape}; they must be equal."
+            )
+        if v._dtype != self.dtype:
+            raise DTypeError(
+                f"{what} is {v._dtype}, but what it belongs to is {self.dtype}; write .astype('{self.dtype}') on one of "
+                "them."
+            )
+        return v
+
+
+# --- results
+
+
+def split_aux(out: Any, has_aux: bool, where: str) -> tuple[Any, Any]:
+    """(value, aux) of what a function returned."""
+    if not has_aux:
+        return out, None
+    if not (isinstance(out, tuple) and len(out) == 2):
+        size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
+        raise ArgumentTypeError(
+            f"{where}(has_aux=True): the function must return a pair (value, aux), got {type(out).__name__}{size}."
+        )
+    return out
+
+
+def outputs(out: Any, backend: Any, where: str) -> tuple[list[Any], tree.Structure]:
+    """The leaves of what a function returned, as tensors on `backend` or below, and its structure."""
+    leaves, structure = tree.flatten(out)
+    return [settle(_output(x, where, structure, i), backend) for i, x in enumerate(leaves)], structure
+
+
+def _output(x: Any, where: str, structure: tree.Structure, index: int) -> Any:
     try:
         return operand(x, where=where)
     except ArgumentTypeError:
-        path = tree.paths(arg)[index]
+        path = tree.paths_of(structure)[index]
         raise ArgumentTypeError(
-            f"{where}: argument {number}{path} is {x!r} of type {type(x).__name__}, which has no derivative. Pass "
-            "tensors, arrays, numbers or pytrees of them; bind anything else with functools.partial."
+            f"{where}: the function returned {x!r} of type {type(x).__name__}{' at ' + path if path else ''}. Return "
+            "tensors, arrays, numbers or pytrees of them, and other things as aux (has_aux=True)."
         ) from None
 
 
-def _sequence(argnums: Argnums) -> Sequence[int]:
-    return argnums if isinstance(argnums, (tuple, list)) else (argnums,)  # type: ignore[return-value]
+def settle(x: Any, backend: Any) -> Any:
+    """`x` on `backend` or below it: tapes that were opened inside the transform end with it."""
+    while x._backend is not backend and x._backend.level >= backend.level:
+        owner = x._backend
+        if owner.level[1] > 0:
+            if x._context.tracked and _oldest(x._context.leaves) < backend.opened:
+                raise LevelError(
+                    "the function's result depends on a tensor that requires grad and was made inside an earlier "
+                    "transform, so its tape counts as inner to this one and its gradient would be lost. Make tensors "
+                    "that require grad outside of transforms."
+                )
+            x = x._value
+        else:
+            inner = owner.resolve(x)
+            if inner is None:
+                raise LevelError(
+                    "the function's result belongs to a transform that is still open in another thread. Give the thread "
+                    "its context: contextvars.copy_context().run(...), and return its results before the transform ends."
+                )
+            x = inner
+    return x
+
+
+def _oldest(leaves: Leaves) -> int:
+    stack: list[Leaves] = [leaves]
+    oldest = None
+    seen = set()
+    while stack:
+        part = stack.pop()
+        if isinstance(part, int):
+            oldest = part if oldest is None else min(part, oldest)
+        elif id(part) not in seen:
+            seen.add(id(part))
+            stack.extend(part)
+    return oldest or 0
+
+
+def below(x: Any, backend: Any) -> Any:
+    """What `x` is one level under `backend`."""
+    x = settle(x, backend)
+    return x._value if x._backend is backend else x
+
+
+def leave(backend: Any, values: Any) -> Any:
+    """A pytree with its tensors taken off a level that closes; other leaves stay as they are."""
+    return tree.map(lambda x: below(x, backend) if isinstance(x, Handle) else x, values)

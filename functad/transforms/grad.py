@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
-from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, DTypeError, ShapeError
-from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import zeros
-from functad.transforms.arguments import Argnums, differentiable, indices, leave, positional, unflatten
+from functad.transforms.arguments import (
+    Argnums,
+    check_callable,
+    differentiable,
+    indices,
+    leave,
+    opened,
+    positional,
+    settle,
+    split_aux,
+    unflatten,
+    wraps,
+)
 
 
 def value_and_grad(
@@ -37,11 +46,11 @@ def value_and_grad(
     >>> value.item(), grad.tolist()
     (5.0, [2.0, 4.0])
     """
-    _check_callable(fn, "value_and_grad")
+    check_callable(fn, "value_and_grad")
 
-    @functools.wraps(fn)
+    @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        value, aux, grads = _differentiate("value_and_grad", fn, argnums, has_aux, holomorphic, args, kwargs)
+        value, aux, grads = differentiate("value_and_grad", fn, argnums, has_aux, holomorphic, args, kwargs)
         return ((value, aux) if has_aux else value), grads
 
     return wrapped
@@ -56,17 +65,17 @@ def grad(
     >>> fd.grad(lambda x: x * fd.grad(lambda y: x * y)(2.0))(3.0).item()
     6.0
     """
-    _check_callable(fn, "grad")
+    check_callable(fn, "grad")
 
-    @functools.wraps(fn)
+    @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        _, aux, grads = _differentiate("grad", fn, argnums, has_aux, holomorphic, args, kwargs)
+        _, aux, grads = differentiate("grad", fn, argnums, has_aux, holomorphic, args, kwargs)
         return (grads, aux) if has_aux else grads
 
     return wrapped
 
 
-def _differentiate(
+def differentiate(
     where: str,
     fn: Callable[..., Any],
     argnums: Argnums,
@@ -75,25 +84,21 @@ def _differentiate(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
+    """The value of one call, its aux, and its gradient."""
     args, kwargs = positional(fn, args, kwargs, argnums)
     numbers = indices(argnums, len(args), where)
     primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic)
-    with deeper() as level:
-        tape = Autodiff(level)
-        try:
-            inputs = [tape.leaf(x) if dtypes.is_inexact(x._dtype) else x for x in primals]
-            call = list(args)
-            for i, arg in zip(numbers, unflatten(structures, inputs), strict=True):
-                call[i] = arg
-            out = fn(*call, **kwargs)
-            value, aux = _split_aux(out, where) if has_aux else (out, None)
-            value = _scalar(value, where, holomorphic)
-            found = tape.gradients(value)
-        finally:
-            tape.close()
-    grads = [_gradient(found, x) for x in inputs]
-    trees = unflatten(structures, grads)
-    return leave(tape, value), leave(tape, aux), trees[0] if not isinstance(argnums, (tuple, list)) else tuple(trees)
+    with opened(Autodiff) as tape:
+        inputs = [tape.leaf(x) if dtypes.is_inexact(x._dtype) else x for x in primals]
+        call = list(args)
+        for i, arg in zip(numbers, unflatten(structures, inputs), strict=True):
+            call[i] = arg
+        value, aux = split_aux(fn(*call, **kwargs), has_aux, where)
+        value = settle(_scalar(value, where, holomorphic), tape)
+        found = tape.gradients(value)
+        aux = leave(tape, aux)
+    grads = unflatten(structures, [_gradient(found, x) for x in inputs])
+    return leave(tape, value), aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
 
 
 def _gradient(found: Any, x: Any) -> Any:
@@ -103,33 +108,25 @@ def _gradient(found: Any, x: Any) -> Any:
     return zeros(Type(x._shape, x._dtype), x) if g is None else g
 
 
-def _split_aux(out: Any, where: str) -> tuple[Any, Any]:
-    if not (isinstance(out, tuple) and len(out) == 2):
-        raise ArgumentTypeError(
-            f"{where}(has_aux=True): the function must return a pair (value, aux), got {type(out).__name__}."
-        )
-    return out
-
-
 def _scalar(value: Any, where: str, holomorphic: bool) -> Any:
     if isinstance(value, (tuple, list, dict)) or value is None:
         hint = " If it returns (loss, aux), pass has_aux=True." if isinstance(value, tuple) else ""
         raise ArgumentTypeError(
             f"{where}: the function must return a scalar tensor, got a {type(value).__name__}.{hint}"
         )
-    value = value if isinstance(value, Handle) else operand(value, where=where)
+    value = operand(value, where=f"{where}: the function's result")
     if value._shape != ():
         raise ShapeError(
             f"{where}: the function must return a scalar, got shape {value._shape}. Reduce it (.sum() or .mean()), or "
             "use fd.jacrev or fd.vjp for outputs with many elements."
         )
-    if value._dtype.kind == "c" and not holomorphic:
-        raise DTypeError(f"{where}: the function must return a real scalar, got {value._dtype}; see holomorphic=True.")
     if not dtypes.is_inexact(value._dtype):
         raise DTypeError(f"{where}: the function must return a float, got {value._dtype}, which has no derivative.")
+    if holomorphic and value._dtype.kind != "c":
+        raise DTypeError(f"{where}: holomorphic=True needs a complex result, got {value._dtype}; leave holomorphic out.")
+    if value._dtype.kind == "c" and not holomorphic:
+        raise DTypeError(
+            f"{where}: the function must return a real scalar, got {value._dtype}. Pass holomorphic=True for the "
+            "derivative of a holomorphic function, or use fd.vjp."
+        )
     return value
-
-
-def _check_callable(fn: Any, where: str) -> None:
-    if not callable(fn):
-        raise ArgumentTypeError(f"{where}: expected a function to differentiate, got {fn!r} of type {type(fn).__name__}.")

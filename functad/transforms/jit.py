@@ -15,7 +15,7 @@ from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
-from functad.transforms.captures import reachable
+from functad.transforms.captures import Captures
 from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
@@ -45,6 +45,7 @@ class Jitted:
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._static_nums, self._static_names = _static(fn, static_argnums, static_argnames)
         self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
+        self._captures = Captures(fn)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self.compilations = 0
         """How many kinds of arguments the function was written down for."""
@@ -53,7 +54,7 @@ class Jitted:
         static, dynamic = self._partition(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
         tensors = [x if isinstance(x, Handle) else self._tensor(x, dynamic, i) for i, x in enumerate(leaves)]
-        outside = reachable(self._fn)
+        outside = self._captures()
         base = base_tensor(tensors[0] if tensors else outside[0])._backend if tensors or outside else None
         base = getattr(base, "base", base) or Device.default().base
         key = (

@@ -32,6 +32,7 @@ class StagedOp(Op):
         super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
         self.program = program
         self.base = base
+        self.out_types = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
         self.donate = donate  # type: ignore[misc]  # an instance's own
         self.inputs = tuple(f"x{i}" for i in range(len(program.inputs)))
         self.numpy_impl = _numpy_impl(program, base)
@@ -124,6 +125,10 @@ def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[i
     second = Program([*[inputs[i] for i in kept], *residuals, *seeds], backward, grads, joint.types)
     pull = StagedOp(f"backward({op.name})", second, op.base)
     return RecordedOp(op.name, first, op.base, n_outs, kept, (pull, tuple(moved), tuple(targets)))
+
+
+def _type(x: Any, program: Program) -> Type:
+    return program.types[x] if type(x) is int else Type(x._shape, x._dtype)
 
 
 def _impl(program: Program) -> Any:

@@ -1,0 +1,302 @@
+"""Functional updates: `x.at[index].set(value)` and its kin, which return a new tensor."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from functad import dtypes
+from functad.dispatch import Handle, bind
+from functad.errors import (
+    ArgumentError,
+    DTypeError,
+    ImmutableError,
+    OutOfBoundsError,
+    ShapeError,
+    UnknownAttributeError,
+)
+from functad.ops.arithmetic import maximum, minimum
+from functad.ops.axes import normalize_axis
+from functad.ops.index import Plan, along, check_inside, check_lengths, concrete, getitem, integers, one_axis, read_index
+from functad.ops.logic import where
+from functad.ops.operand import as_array, operand
+from functad.ops.rules import add, broadcast, mul, reshape_op
+from functad.ops.scatter import (
+    block_ndim,
+    gather_op,
+    repeat_ranks_op,
+    scatter_add_op,
+    scatter_max_op,
+    scatter_min_op,
+    scatter_set_op,
+)
+from functad.ops.shape import moveaxis
+from functad.ops.slices import Cut, put_slice_op, slice_op, unslice_op
+
+__all__ = ["At", "index_add", "scatter"]
+
+_METHODS = ("set", "add", "mul", "min", "max", "get")
+
+
+class At:
+    """What `x.at` is: `x.at[index]` has the updates."""
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: Any):
+        self._x = x
+
+    def __getitem__(self, index: Any) -> Indexed:
+        return Indexed(self._x, index)
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise ImmutableError("tensors are immutable: write x = x.at[i].set(v), which returns the updated tensor.")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_attribute("x.at", name, f"index it first: x.at[i].{name if name in _METHODS else 'set'}(...).")
+
+    def __repr__(self) -> str:
+        return f"<at of {self._x.dtype}{list(self._x.shape)}: x.at[index] has .{', .'.join(_METHODS)}>"
+
+
+class Indexed:
+    """What `x.at[index]` is. Every form of index that `x[index]` takes, masks and slices included.
+
+    Values broadcast to the shape of `x[index]` and take the dtype of `x`. Each method returns a new
+    tensor; `x` is as before.
+
+    >>> import functad as fd
+    >>> x = fd.zeros(4)
+    >>> x.at[1:3].set(5.0).tolist(), x.at[[0, 0, 2]].add(1.0).tolist()
+    ([0.0, 5.0, 5.0, 0.0], [2.0, 0.0, 1.0, 0.0])
+    """
+
+    __slots__ = ("_index", "_x")
+
+    def __init__(self, x: Any, index: Any):
+        self._x = x
+        self._index = index
+
+    def get(self) -> Any:
+        """`x[index]`."""
+        return getitem(self._x, self._index)
+
+    def set(self, value: Any) -> Any:
+        """With `value` there. Of several values for one place the last counts, and alone has a gradient."""
+        return _update(self._x, self._index, value, "set")
+
+    def add(self, value: Any) -> Any:
+        """With `value` added there; several values for one place add up."""
+        return _update(self._x, self._index, value, "add")
+
+    def mul(self, value: Any) -> Any:
+        """Multiplied by `value` there; several values for one place multiply, zeros included."""
+        return _update(self._x, self._index, value, "mul")
+
+    def min(self, value: Any) -> Any:
+        """The smaller of x and `value` there; equal ones share the gradient."""
+        return _update(self._x, self._index, value, "min")
+
+    def max(self, value: Any) -> Any:
+        """The larger of x and `value` there; equal ones share the gradient."""
+        return _update(self._x, self._index, value, "max")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_attribute("x.at[i]", name, f"it has .{', .'.join(_METHODS)}; for anything else: x.at[i].set(f(x[i])).")
+
+    def __repr__(self) -> str:
+        return f"<at[{self._index!r}] of {self._x.dtype}{list(self._x.shape)}: .{', .'.join(_METHODS)}>"
+
+
+def index_add(x: Any, axis: int, indices: Any, values: Any) -> Any:
+    """`x` with slices of `values` added at a 1-d array of indices along an axis; repeats add up.
+
+    >>> import functad as fd
+    >>> fd.ops.index_add(fd.zeros(3), 0, [0, 0, 2], fd.tensor([1.0, 10.0, 100.0])).tolist()
+    [11.0, 0.0, 100.0]
+    """
+    x = operand(x, where="index_add")
+    indices = one_axis(integers(indices, x, "index_add"), "index_add")
+    return _update(x, along(normalize_axis(axis, x.ndim, "index_add"), indices), values, "add", "index_add")
+
+
+def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -> Any:
+    """`x` with `out[indices[i, j], j] = values[i, j]` for axis 0, and so on; the opposite of `gather`.
+
+    Args:
+        x: the tensor to start from.
+        axis: the axis that `indices` are positions of.
+        indices: as many axes as `x`, along the others at most as long as it.
+        values: broadcast to the shape of `indices`.
+        reduce: "set" writes them (the last of several counts), "add" adds them.
+
+    >>> import functad as fd
+    >>> fd.ops.scatter(fd.zeros((2, 2)), 1, [[1], [0]], 5.0).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    x = operand(x, where="scatter")
+    axis = normalize_axis(axis, x.ndim, "scatter")
+    indices = integers(indices, x, "scatter")
+    if reduce not in ("set", "add"):
+        raise ArgumentError(f"scatter: reduce={reduce!r} is neither 'set' nor 'add'; for others see x.at[...].")
+    check_lengths(x, axis, indices, "scatter")
+    check_inside(x, axis, indices, "scatter")
+    grid: list[Any] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
+    grid[axis] = indices
+    return _update(x, tuple(grid), values, reduce, "scatter")
+
+
+# --- how
+
+
+def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) -> Any:
+    name = name or f"x.at[...].{kind}"
+    value = _cast(value, x, name)
+    mask = _lone_mask(x, index)
+    if mask is not None:
+        row = _row_value(value, x, mask, name)
+        if row is not None:
+            return where(mask.reshape((*mask.shape, *[1] * (x.ndim - mask.ndim))), _combine(x, row, kind), x)
+    plan = read_index(x, index, name)
+    value = _fit(value, plan.shape, name)
+    if value._shape != plan.picked:
+        value = bind(reshape_op, (value,), (plan.picked,))
+    whole = x if plan.merged is None else bind(reshape_op, (x,), (plan.merged,))
+    new = _into_arrays(whole, value, plan, kind) if plan.indices else _into_piece(whole, value, plan, kind)
+    return new if new._shape == x._shape else bind(reshape_op, (new,), (x._shape,))
+
+
+def _into_piece(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
+    """Update the rectangular piece of a plan without index arrays."""
+    cuts = plan.cuts or tuple([Cut(n) for n in whole._shape])
+    if kind == "add":
+        return add(whole, bind(unslice_op, (value, *plan.starts), (whole._shape, cuts)))
+    if kind != "set":
+        value = _combine(bind(slice_op, (whole, *plan.starts), (cuts,)), value, kind)
+    return bind(put_slice_op, (whole, value, *plan.starts), (cuts,))
+
+
+def _into_arrays(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
+    """Update at the index arrays of a plan, within its piece."""
+    piece = whole if plan.cuts is None else bind(slice_op, (whole, *plan.starts), (plan.cuts,))
+    inputs, place = (piece, value, *plan.indices), (plan.axes, plan.position)
+    if kind == "add":
+        new = bind(scatter_add_op, inputs, place)
+    elif kind == "set":
+        new = bind(scatter_set_op, inputs, (*place, plan.unique))
+    elif kind == "mul" and not (plan.unique or _distinct(piece, plan)):
+        new = _multiply_repeats(piece, value, plan)
+    elif kind == "mul":
+        picked = bind(gather_op, (piece, *plan.indices), (*place, False))
+        new = bind(scatter_set_op, (piece, mul(picked, value), *plan.indices), (*place, True))
+    else:
+        new = bind(scatter_max_op if kind == "max" else scatter_min_op, inputs, place)
+    return new if plan.cuts is None else bind(put_slice_op, (whole, new, *plan.starts), (plan.cuts,))
+
+
+def _combine(old: Any, value: Any, kind: str) -> Any:
+    match kind:
+        case "add":
+            return add(old, value)
+        case "mul":
+            return mul(old, value)
+        case "min":
+            return minimum(old, value)
+        case "max":
+            return maximum(old, value)
+    return value
+
+
+def _multiply_repeats(piece: Any, value: Any, plan: Plan) -> Any:
+    """Multiply where several values meet in one place.
+
+    Updates are brought into an order in which those of one place are neighbours, and their running
+    products are formed by doubling. The last one, the product of all, is what a set keeps. Nothing
+    is divided, so zeros are as good as any value, in derivatives of every order.
+    """
+    block = np.broadcast_shapes(*[i.shape for i in plan.indices])
+    count = int(np.prod(block))
+    front = tuple(range(len(block)))
+    value = moveaxis(value, tuple([plan.position + i for i in front]), front)
+    value = value.reshape((count, *value._shape[len(block) :]))
+    flat = [broadcast(i, block).reshape(count) for i in plan.indices]
+    order, rank = bind(repeat_ranks_op, flat, (piece._shape, plan.axes))
+    *flat, value = [bind(gather_op, (i, order), ((0,), 0, False)) for i in (*flat, value)]
+    rank = rank.reshape((count, *[1] * (value.ndim - 1)))
+    reach = 1
+    while reach < count:
+        before = value.at[reach:].set(value[: count - reach])
+        value = where(rank >= reach, mul(value, before), value)
+        reach *= 2
+    place = (plan.axes, 0)
+    picked = bind(gather_op, (piece, *flat), (*place, False))
+    return bind(scatter_set_op, (piece, mul(picked, value), *flat), (*place, False))
+
+
+def _distinct(piece: Any, plan: Plan) -> bool:
+    """Whether the positions are known and no two are the same."""
+    known = [concrete(i) for i in plan.indices]
+    if any(i is None for i in known):
+        return False
+    lengths = [piece._shape[axis] for axis in plan.axes]
+    wrapped = [np.where(i < 0, i + n, i) for i, n in zip(known, lengths, strict=True)]
+    places = np.ravel_multi_index(np.broadcast_arrays(*wrapped), lengths)
+    return np.unique(places).size == places.size
+
+
+def _lone_mask(x: Any, index: Any) -> Any:
+    """The index as a bool tensor, if it is one boolean mask and nothing else."""
+    if isinstance(index, tuple) and len(index) == 1:
+        index = index[0]
+    if isinstance(index, list):
+        index = np.asarray(index)
+    if not isinstance(index, (Handle, np.ndarray, jax.Array)) or index.dtype != bool or not 0 < index.ndim <= x.ndim:
+        return None
+    return operand(index, x)
+
+
+def _row_value(value: Any, x: Any, mask: Any, name: str) -> Any:
+    """The value for every place of the mask, if it is one and the same; else None."""
+    if mask.shape != x.shape[: mask.ndim]:
+        raise OutOfBoundsError(
+            f"{name}: a boolean mask of shape {mask.shape} does not fit a tensor of shape {x.shape}; a mask has the shape "
+            "of the axes it selects from."
+        )
+    row = x.shape[mask.ndim :]
+    if value.ndim == len(row) + 1 and value.shape[0] == 1:
+        value = value.reshape(value.shape[1:])
+    return value if value.ndim <= len(row) and _broadcasts(value.shape, row) else None
+
+
+def _fit(value: Any, shape: tuple[int, ...], name: str) -> Any:
+    if not _broadcasts(value.shape, shape):
+        raise ShapeError(f"{name}: a value of shape {value.shape} does not broadcast to {shape}, the shape of x[index].")
+    return broadcast(value, shape)
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    tail = target[len(target) - len(shape) :]
+    return len(shape) <= len(target) and all(m in (1, n) for m, n in zip(shape, tail, strict=True))
+
+
+def _cast(value: Any, x: Any, name: str) -> Any:
+    """`value` as a tensor of the dtype of `x`, unless that would lose its kind."""
+    if not isinstance(value, (Handle, *dtypes.SCALARS)):
+        value = as_array(value, name)
+    dtype = dtypes.of_scalar(value) if isinstance(value, dtypes.SCALARS) else value.dtype
+    if _rank(dtype) > _rank(x._dtype):
+        raise DTypeError(
+            f"{name}: a value of {dtype} does not fit a tensor of {x._dtype}, which the update keeps. Convert one of them: "
+            f"x.astype('{dtype}').at[...] or value.astype('{x._dtype}')."
+        )
+    return operand(value, x, x._dtype, name)
+
+
+def _rank(dtype: dtypes.DType) -> int:
+    return 2 if dtypes.is_float(dtype) else {"b": 0, "i": 1, "u": 1, "c": 3}[dtype.kind]
+
+
+def _refuse_attribute(what: str, name: str, instead: str) -> NoReturn:
+    raise UnknownAttributeError(f"{what} has no attribute {name!r}; {instead}")

@@ -1,0 +1,52 @@
+"""Axes as a user writes them, checked: one message for every function that takes an axis."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from typing import Any
+
+from functad.errors import ArgumentTypeError, ShapeError
+
+
+def normalize_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
+    """`axis` (None for all, an int, or several) as sorted non-negative ints without repeats.
+
+    Raises `ShapeError` for an axis that is not there or is named twice, `ArgumentTypeError` for
+    anything but ints; `where` is the function's name.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = sorted(_normalize(a, ndim, where, axis) for a in given)
+    for a, b in itertools.pairwise(axes):
+        if a == b:
+            raise ShapeError(
+                f"{where}: axis={axis!r} names axis {a} of a tensor with {ndim} axes twice; name each axis once."
+            )
+    return tuple(axes)
+
+
+def normalize_axis(axis: Any, ndim: int, where: str) -> int:
+    """One `axis` as a non-negative int; raises as `normalize_axes` does."""
+    return _normalize(axis, ndim, where, axis)
+
+
+def _normalize(axis: Any, ndim: int, where: str, given: Any) -> int:
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        index = None
+    if index is None or isinstance(axis, bool):
+        raise ArgumentTypeError(
+            f"{where}: axis must be an int (some functions also take a tuple of ints or None), got {given!r}."
+        )
+    if not -ndim <= index < ndim:
+        if ndim == 0:
+            raise ShapeError(f"{where}: axis={given!r} asks for an axis of a 0-d tensor, which has none.")
+        raise ShapeError(
+            f"{where}: axis {index} is out of range for a tensor with {ndim} axes; use one from {-ndim} to {ndim - 1}."
+        )
+    return index % ndim

@@ -1,0 +1,286 @@
+"""Running sums, products, extrema and log-sum-exps along an axis.
+
+The derivatives of the running products are first-order linear recurrences, and the derivative of
+a recurrence is a recurrence. So none of them divides, and zeros are exact at every order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from functad import dtypes
+from functad.dispatch import bind
+from functad.ops.op import Cost, Op, Samples
+from functad.ops.operand import operands
+from functad.ops.order import line, take_along_axis_op
+from functad.ops.rules import broadcast, cast, custom, elementwise, linear, nondiff, product, shift_axis, widen
+
+__all__ = [
+    "cummax", "cummin", "cumprod", "cumprod_op", "cumsum", "cumsum_op", "logcumsumexp", "logcumsumexp_op",
+]  # fmt: skip
+
+
+# --- what runs along an axis
+
+
+def _along(xp: Any, fn: Any, x: Any, axis: int, reverse: bool) -> Any:
+    if not x.shape[axis]:  # refuses 0-d, which NumPy takes
+        return x
+    return xp.flip(fn(xp.flip(x, axis), axis), axis) if reverse else fn(x, axis)
+
+
+def _accumulator(x: Any) -> Any:
+    return x.astype(dtypes.accumulator(x.dtype))
+
+
+def _cumsum(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+    return _along(xp, xp.cumsum, _accumulator(x), axis, reverse).astype(x.dtype)
+
+
+def _cumprod(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+    return _along(xp, xp.cumprod, _accumulator(x), axis, reverse).astype(x.dtype)
+
+
+def _logcumsumexp(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+    w = _accumulator(x)
+    if xp is np:
+        out = _along(np, np.logaddexp.accumulate, w, axis, reverse)
+    else:
+        out = jax.lax.cumlogsumexp(w, axis, reverse)
+    return out.astype(x.dtype)
+
+
+def _running(xp: Any, x: Any, axis: int, largest: bool) -> Any:
+    if xp is np:
+        return (np.maximum if largest else np.minimum).accumulate(x, axis)
+    return (jax.lax.cummax if largest else jax.lax.cummin)(x, axis)
+
+
+def _running_index(xp: Any, x: Any, *, axis: int, largest: bool) -> Any:
+    if xp is not np:
+        x = jax.lax.optimization_barrier(x)  # compared with itself: it must not be computed twice
+    extreme = _running(xp, x, axis, largest)
+    here = (x == extreme) | ((x != x) & (extreme != extreme))
+    length = x.shape[axis]
+    place = xp.arange(length, dtype=dtypes.default_int()).reshape([length if i == axis else 1 for i in range(x.ndim)])
+    return _running(xp, xp.where(here, place, xp.zeros_like(place)), axis, largest=True)
+
+
+def _slice(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+    return x[(slice(None),) * axis + (slice(start, stop),)]
+
+
+def _move(xp: Any, x: Any, axis: int, reverse: bool, fill: float, by: int = 1) -> Any:
+    """Every element `by` places later (or earlier), and `fill` where none comes from."""
+    edge = xp.full_like(_slice(x, axis, 0, by), fill)
+    return xp.concatenate([_slice(x, axis, by, None), edge] if reverse else [edge, _slice(x, axis, None, -by)], axis)
+
+
+def _shift(xp: Any, x: Any, *, axis: int, reverse: bool, fill: float) -> Any:
+    return _move(xp, x, axis, reverse, fill) if x.shape[axis] else x
+
+
+def _recurrence(xp: Any, x: Any, y: Any, *, axis: int, reverse: bool) -> Any:
+    """By doubling: after each pass an element holds the composition of twice as many steps."""
+    dtype = y.dtype
+    x, y = _accumulator(x), _accumulator(y)
+    by = 1
+    while by < x.shape[axis]:
+        y = y + _masked_product(xp, _move(xp, y, axis, reverse, 0, by), x)
+        x = _masked_product(xp, _move(xp, x, axis, reverse, 1, by), x)
+        by *= 2
+    return y.astype(dtype)
+
+
+def _masked_product(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x == 0) & ~xp.isfinite(y), xp.zeros_like(x), x * y)  # as in rules.masked_mul
+
+
+# --- the ops
+
+
+def shift(x: Any, axis: int, reverse: bool, fill: float = 0) -> Any:
+    """Every element one place later along `axis` (earlier with `reverse`), and `fill` first."""
+    return bind(shift_op, (x,), (axis, reverse, fill))
+
+
+def recurrence(x: Any, y: Any, axis: int, reverse: bool) -> Any:
+    """out[i] = x[i] * out[i - 1] + y[i] along `axis` (out[i + 1] with `reverse`)."""
+    return bind(recurrence_op, (x, y), (axis, reverse))
+
+
+def _recurrence_pull(g: Any, x: Any, axis: int, reverse: bool) -> Any:
+    """The cotangent of y: the transposed recurrence, which runs the other way."""
+    return recurrence(shift(x, axis, not reverse), g, axis, not reverse)
+
+
+def _recurrence_rows(op: Op, inputs: Any, mapped: Any, size: int, params: tuple[Any, ...]) -> Any:
+    inputs = [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)]
+    return shift_axis(op, inputs, mapped, size, params)
+
+
+def exclusive_cumprod(x: Any, axis: int, reverse: bool) -> Any:
+    """The product of the elements before each one."""
+    return bind(cumprod_op, (shift(x, axis, reverse, 1),), (axis, reverse))
+
+
+def _cumprod_pull(g: Any, x: Any, axis: int, reverse: bool) -> Any:
+    wide = widen(x)
+    later = _recurrence_pull(widen(g), wide, axis, reverse)
+    return cast(product(later, exclusive_cumprod(wide, axis, reverse)), g._dtype)
+
+
+def _cumprod_push(t: Any, x: Any, axis: int, reverse: bool) -> Any:
+    wide = widen(x)
+    return cast(recurrence(wide, product(widen(t), exclusive_cumprod(wide, axis, reverse)), axis, reverse), t._dtype)
+
+
+def _logcumsumexp_weights(x: Any, out: Any, axis: int, reverse: bool) -> tuple[Any, Any]:
+    """How much of each partial sum is its last term, and how much is the one before it."""
+    wide = widen(x)
+    out = out if wide is x else bind(logcumsumexp_op, (wide,), (axis, reverse))  # never the rounded one
+    return exp_below(wide, out), exp_below(shift(out, axis, reverse, float("-inf")), out)
+
+
+def _logcumsumexp_pull(g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
+    last, before = _logcumsumexp_weights(x, out, axis, reverse)
+    return cast(product(_recurrence_pull(widen(g), before, axis, reverse), last), g._dtype)
+
+
+def _logcumsumexp_push(t: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
+    last, before = _logcumsumexp_weights(x, out, axis, reverse)
+    return cast(recurrence(before, product(widen(t), last), axis, reverse), t._dtype)
+
+
+_LINES = Samples([
+    (((4,),), {"axis": 0, "reverse": False}), (((2, 5),), {"axis": 1, "reverse": True}),
+    (((3, 2, 2),), {"axis": 1, "reverse": False}), (((0, 2),), {"axis": 0, "reverse": False}),
+    (((1,),), {"axis": 0, "reverse": True}),
+])  # fmt: skip
+
+cumsum_op: Op = linear(
+    "cumsum", _cumsum, lambda g, axis, reverse: bind(cumsum_op, (g,), (axis, not reverse)),
+    samples=_LINES, batch=shift_axis, doc="Running sums along an axis.",
+)  # fmt: skip
+shift_op: Op = custom(
+    "shift", _shift, jvp=lambda t, axis, reverse: bind(shift_op, (t,), (axis, reverse, 0)),
+    vjp=lambda g, axis, reverse: shift(g, axis, not reverse),
+    samples=Samples([
+        (((4,),), {"axis": 0, "reverse": False, "fill": 1}), (((2, 3),), {"axis": 1, "reverse": True, "fill": 0}),
+        (((2, 0),), {"axis": 1, "reverse": True, "fill": 0}),
+    ]),
+    batch=shift_axis, doc="Every element one place further along an axis.",
+)  # fmt: skip
+recurrence_op = custom(
+    "recurrence", _recurrence,
+    jvp=[
+        lambda t, x, out, axis, reverse: recurrence(x, product(t, shift(out, axis, reverse)), axis, reverse),
+        lambda t, x, axis, reverse: recurrence(x, t, axis, reverse),
+    ],
+    vjp=[
+        lambda g, x, out, axis, reverse: product(_recurrence_pull(g, x, axis, reverse), shift(out, axis, reverse)),
+        _recurrence_pull,
+    ],
+    cost=Cost.COMPUTE,
+    samples=Samples([
+        (((4,), (4,)), {"axis": 0, "reverse": False}), (((2, 5), (2, 5)), {"axis": 1, "reverse": True}),
+        (((0,), (0,)), {"axis": 0, "reverse": False}),
+    ]),
+    batch=_recurrence_rows, doc="out[i] = x[i] * out[i - 1] + y[i] along an axis.",
+)  # fmt: skip
+cumprod_op = custom(
+    "cumprod", _cumprod, jvp=_cumprod_push, vjp=_cumprod_pull, samples=_LINES, batch=shift_axis,
+    doc="Running products along an axis.",
+)  # fmt: skip
+exp_below = elementwise(
+    "exp_below",
+    lambda xp, x, y: xp.where(x == -xp.inf, xp.zeros_like(x), xp.where(x == y, xp.ones_like(x), xp.exp(x - y))),
+    lambda out: out, lambda out: -out, promote="float",
+    samples=Samples([(((3, 2), (3, 2)), {})], low=(-2.0, 2.0), high=(2.0, 4.0)),
+    doc="exp(x - y) for x <= y, with 0 for x = -inf and 1 for x = y = inf.",
+)  # fmt: skip
+logcumsumexp_op = custom(
+    "logcumsumexp", _logcumsumexp, jvp=_logcumsumexp_push, vjp=_logcumsumexp_pull, cost=Cost.COMPUTE, promote="float",
+    samples=_LINES, batch=shift_axis, doc="Running log-sum-exps along an axis.",
+)  # fmt: skip
+running_index_op = nondiff(
+    "running_index", _running_index, samples=Samples([
+        (((4,),), {"axis": 0, "largest": True}), (((2, 5),), {"axis": 1, "largest": False}),
+    ]),
+    batch=shift_axis, doc="The index of the largest (smallest) element so far, the latest among equals.",
+)  # fmt: skip
+
+
+# --- the functions
+
+
+def cumsum(x: Any, axis: int | None = None) -> Any:
+    """Running sums along `axis`; of the flattened tensor without one. Small integers become the default int.
+
+    >>> import functad as fd
+    >>> fd.ops.cumsum(fd.tensor([1.0, 2.0, 3.0])).tolist()
+    [1.0, 3.0, 6.0]
+    """
+    x, axis = line(x, axis, "cumsum")
+    return bind(cumsum_op, (integers_widened(x),), (axis, False))
+
+
+def cumprod(x: Any, axis: int | None = None) -> Any:
+    """Running products along `axis`; of the flattened tensor without one. Derivatives are exact at zeros.
+
+    >>> import functad as fd
+    >>> fd.grad(lambda x: fd.ops.cumprod(x).sum())(fd.tensor([2.0, 0.0, 3.0, 4.0])).tolist()
+    [1.0, 32.0, 0.0, 0.0]
+    """
+    x, axis = line(x, axis, "cumprod")
+    return bind(cumprod_op, (integers_widened(x),), (axis, False))
+
+
+def logcumsumexp(x: Any, axis: int | None = None) -> Any:
+    """Running log(sum(exp(x))) along `axis`, stable; of the flattened tensor without one.
+
+    >>> import functad as fd
+    >>> fd.ops.logcumsumexp(fd.tensor([0.0, -fd.ops.logsumexp(fd.tensor([0.0])).item()])).shape
+    (2,)
+    """
+    (x,) = operands("logcumsumexp", "float", (x,))
+    x, axis = line(x, axis, "logcumsumexp")
+    return bind(logcumsumexp_op, (x,), (axis, False))
+
+
+def cummax(x: Any, axis: int | None = None, return_indices: bool = False) -> Any:
+    """The largest element so far along `axis`; of the flattened tensor without one.
+
+    Equal elements give the derivative to the latest. With `return_indices`, a pair of the values
+    and where they stand.
+
+    >>> import functad as fd
+    >>> fd.ops.cummax(fd.tensor([1.0, 3.0, 2.0])).tolist()
+    [1.0, 3.0, 3.0]
+    """
+    return _extreme(x, axis, return_indices, "cummax")
+
+
+def cummin(x: Any, axis: int | None = None, return_indices: bool = False) -> Any:
+    """The smallest element so far along `axis`; see `cummax`."""
+    return _extreme(x, axis, return_indices, "cummin")
+
+
+def integers_widened(x: Any) -> Any:
+    """`x` with integers at least as wide as the default int, in which sums and products are kept."""
+    if x._dtype.kind not in "biu":
+        return x
+    default = dtypes.default_int()
+    if x._dtype.kind == "u":
+        default = np.dtype(f"u{default.name}")
+    return cast(x, default) if x._dtype.itemsize < default.itemsize else x
+
+
+def _extreme(x: Any, axis: int | None, return_indices: bool, where: str) -> Any:
+    x, axis = line(x, axis, where)
+    indices = bind(running_index_op, (x,), (axis, where == "cummax"))
+    values = bind(take_along_axis_op, (x, indices), (axis,))
+    return (values, indices) if return_indices else values

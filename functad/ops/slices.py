@@ -1,0 +1,202 @@
+"""Rectangular pieces of a tensor: read one, put one into zeros, put one into a tensor.
+
+What fixes the shape of a piece is a parameter: per axis its length, its step, and whether the
+axis stays. Where the piece starts is an operand, so a loop over positions compiles once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import lax
+
+from functad.dispatch import bind
+from functad.dtypes import DType, int32, int64
+from functad.ops.op import Samples, Type
+from functad.ops.rules import linear, zeros
+
+__all__: list[str] = []
+
+
+class Cut(NamedTuple):
+    """How a piece lies along one axis: `length` elements `step` apart; the axis goes if not `keep`."""
+
+    length: int
+    step: int = 1
+    keep: bool = True
+
+    @property
+    def span(self) -> int:
+        """How many elements of the axis lie between its first and its last, both included."""
+        return (self.length - 1) * abs(self.step) + 1 if self.length else 0
+
+
+Cuts = tuple[Cut, ...]
+
+
+def moves(cut: Cut, n: int) -> bool:
+    """Whether the piece has room to move along an axis of length `n`, so that its start is an operand."""
+    return 0 < cut.span < n
+
+
+def piece_shape(cuts: Cuts) -> tuple[int, ...]:
+    """The shape of a piece."""
+    return tuple([cut.length for cut in cuts if cut.keep])
+
+
+def position_dtype(n: int) -> DType:
+    """The dtype of positions on an axis of length `n`."""
+    return int32 if n <= 2**31 - 1 else int64
+
+
+# --- XLA. `starts` has, for each axis that the piece can move along, its lowest position.
+
+
+def _lows(shape: tuple[int, ...], starts: Sequence[Any], cuts: Cuts) -> list[Any]:
+    dtype = position_dtype(max(shape))
+    left = iter(starts)
+    return [next(left).astype(dtype) if moves(cut, n) else dtype.type(0) for cut, n in zip(cuts, shape, strict=True)]
+
+
+def _window(x: Any, starts: Sequence[Any], cuts: Cuts) -> Any:
+    """The part of `x` from the first to the last element of a piece."""
+    spans = [cut.span for cut in cuts]
+    if starts:
+        return lax.dynamic_slice(x, _lows(x.shape, starts, cuts), spans)
+    return x if tuple(spans) == x.shape else lax.slice(x, [0] * x.ndim, spans)
+
+
+def _slice(xp: Any, x: Any, *starts: Any, cuts: Cuts) -> Any:
+    x = _window(x, starts, cuts)
+    if any(cut.step not in (1, -1) for cut in cuts):
+        x = lax.slice(x, [0] * x.ndim, x.shape, [abs(cut.step) for cut in cuts])
+    return _reversed(x, cuts).reshape(piece_shape(cuts))
+
+
+def _reversed(x: Any, cuts: Cuts) -> Any:
+    axes = [i for i, cut in enumerate(cuts) if cut.step < 0]
+    return lax.rev(x, axes) if axes else x
+
+
+def _spread(x: Any, cuts: Cuts) -> Any:
+    """A piece as it lies in its window, with zeros between its elements."""
+    x = _reversed(x.reshape([cut.length for cut in cuts]), cuts)
+    if any(cut.step not in (1, -1) for cut in cuts):
+        x = lax.pad(x, x.dtype.type(0), [(0, 0, abs(cut.step) - 1) for cut in cuts])
+    return x
+
+
+def _unslice(xp: Any, x: Any, *starts: Any, shape: tuple[int, ...], cuts: Cuts) -> Any:
+    if x.size == 0:
+        return xp.zeros(shape, x.dtype)
+    x = _spread(x, cuts)
+    return lax.dynamic_update_slice(xp.zeros(shape, x.dtype), x, _lows(shape, starts, cuts)) if starts else x
+
+
+def _put_slice(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
+    if values.size == 0:
+        return x
+    values = _spread(values, cuts)
+    hit: Any = True
+    for axis, cut in enumerate(cuts):
+        if abs(cut.step) > 1:
+            hit = hit & (lax.broadcasted_iota(int32, values.shape, axis) % abs(cut.step) == 0)
+    if hit is not True:
+        values = xp.where(hit, values, _window(x, starts, cuts))
+    return lax.dynamic_update_slice(x, values, _lows(x.shape, starts, cuts)) if starts else values
+
+
+# --- NumPy: the same by its own slicing
+
+
+def _key(shape: tuple[int, ...], starts: Sequence[Any], cuts: Cuts) -> tuple[Any, ...]:
+    left = iter(starts)
+    key: list[Any] = []
+    for cut, n in zip(cuts, shape, strict=True):
+        low = int(next(left)) if moves(cut, n) else 0
+        low = min(max(low + n if low < 0 else low, 0), n - cut.span)  # as XLA does where nobody checked
+        if not cut.keep:
+            key.append(low)
+        elif cut.step > 0:
+            key.append(slice(low, low + cut.span, cut.step))
+        else:
+            key.append(slice(low + cut.span - 1, low - 1 if low else None, cut.step))
+    return tuple(key)
+
+
+def _slice_numpy(xp: Any, x: Any, *starts: Any, cuts: Cuts) -> Any:
+    return x[_key(x.shape, starts, cuts)]
+
+
+def _unslice_numpy(xp: Any, x: Any, *starts: Any, shape: tuple[int, ...], cuts: Cuts) -> Any:
+    return _put_slice_numpy(xp, np.zeros(shape, x.dtype), x, *starts, cuts=cuts)
+
+
+def _put_slice_numpy(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
+    out = x.copy()
+    out[_key(x.shape, starts, cuts)] = values
+    return out
+
+
+# --- the ops
+
+
+def _samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], tuple[int, ...], Cuts]]:
+    """A tensor and starts, the tensor's shape, and the cuts."""
+
+    def case(shape: tuple[int, ...], starts: Sequence[int], *cuts: Cut) -> Any:
+        return (rng.uniform(-2, 2, shape), *map(np.int32, starts)), shape, cuts
+
+    return [
+        case((4, 3), [2], Cut(1, keep=False), Cut(3)),
+        case((4, 5), [1, 0], Cut(2), Cut(2, 3)),
+        case((5, 2), [], Cut(3, -2), Cut(2, -1)),
+        case((6, 3), [1, 2], Cut(2, -3), Cut(1, keep=False)),
+        case((3, 2), [], Cut(0), Cut(2)),
+        case((0, 2), [1], Cut(0), Cut(1)),
+        case((), []),
+    ]
+
+
+slice_op = linear(
+    "slice",
+    _slice,
+    lambda g, x_shape, starts, cuts: bind(unslice_op, (g, *starts), (x_shape, cuts)),
+    None,
+    numpy_impl=_slice_numpy,
+    samples=Samples(make=lambda rng: [(inputs, {"cuts": cuts}) for inputs, _, cuts in _samples(rng)]),
+    doc="A rectangular piece of x.",
+)
+unslice_op = linear(
+    "unslice",
+    _unslice,
+    lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
+    None,
+    numpy_impl=_unslice_numpy,
+    samples=Samples(
+        make=lambda rng: [
+            ((rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"shape": shape, "cuts": cuts})
+            for (_, *starts), shape, cuts in _samples(rng)
+        ]
+    ),
+    doc="Zeros with x as a rectangular piece.",
+)
+put_slice_op = linear(
+    "put_slice",
+    _put_slice,
+    lambda g, values_shape, starts, cuts: bind(
+        put_slice_op, (g, zeros(Type(values_shape, g.dtype), g), *starts), (cuts,)
+    ),
+    lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
+    None,
+    numpy_impl=_put_slice_numpy,
+    samples=Samples(
+        make=lambda rng: [
+            ((x, rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"cuts": cuts})
+            for (x, *starts), _, cuts in _samples(rng)
+        ]
+    ),
+    doc="x with a rectangular piece replaced.",
+)

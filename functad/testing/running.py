@@ -1,0 +1,179 @@
+"""Running one op on a case: concretely, abstractly, as a function of what it differentiates, row by row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from functad import dtypes
+from functad.backends.batch import Batch
+from functad.backends.xla import Xla
+from functad.device import Device
+from functad.dispatch import bind
+from functad.errors import CheckFailedError, FunctadError
+from functad.levels import deeper
+from functad.ops.op import Op
+from functad.testing.sampling import Case, cast, describe
+
+
+def run(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> list[Any]:
+    """The outputs of an op as a list."""
+    out = bind(op, inputs, params)
+    return list(out) if type(out) is tuple else [out]
+
+
+def tensors(device: Device, arrays: Iterable[Any], wide: bool = True) -> list[Any]:
+    """The arrays as tensors, in the dtypes they have, or else in those the device holds now."""
+    return [device.base.put(np.asarray(a), a.dtype if wide else None) for a in arrays]
+
+
+def arrays(values: Iterable[Any]) -> list[Any]:
+    """Tensors as NumPy arrays."""
+    return [x.numpy() for x in values]
+
+
+def precise(device: Device) -> AbstractContextManager[Any]:
+    """Float64 on that device."""
+    return dtypes.enable_x64() if isinstance(device.base, Xla) else nullcontext()
+
+
+def abstract(case: Case) -> list[Any] | None:
+    """The types of the outputs under JAX, or None if it refuses these inputs."""
+    fixed = dict(zip(case.op.params, case.params, strict=True))
+    try:
+        out = jax.eval_shape(lambda *xs: case.op.impl(jnp, *xs, **fixed), *case.inputs)
+    except (TypeError, ValueError, IndexError, NotImplementedError, FunctadError):
+        return None
+    return list(out) if type(out) is tuple else [out]
+
+
+def concrete(case: Case, device: Device | None = None) -> list[Any] | None:
+    """The outputs on a device (NumPy by default), or None if it refuses these inputs."""
+    device = device or Device.numpy()
+    try:
+        return arrays(run(case.op, tensors(device, case.inputs), case.params))
+    except (FunctadError, AttributeError, NotImplementedError):
+        return None
+
+
+def moving(case: Case) -> list[int]:
+    """The inputs that have a derivative."""
+    if not case.op.differentiable:
+        return []
+    return [i for i, x in enumerate(case.inputs) if dtypes.is_inexact(x.dtype) and case.op.takes(i)]
+
+
+def smooth(case: Case, inputs: Sequence[Any], which: Sequence[int]) -> Callable[..., list[Any]]:
+    """The op as a function of the inputs in `which`, with the outputs that have a derivative."""
+
+    def fn(*xs: Any) -> list[Any]:
+        full = list(inputs)
+        for i, x in zip(which, xs, strict=True):
+            full[i] = x
+        return [y for y in run(case.op, full, case.params) if dtypes.is_inexact(y._dtype)]
+
+    return fn
+
+
+def mapped(fn: Callable[..., list[Any]], size: int, over: Sequence[bool]) -> Callable[..., list[Any]]:
+    """`fn` over the first axis of the inputs marked in `over`; every output has that axis first."""
+
+    def call(*xs: Any) -> list[Any]:
+        with deeper() as level:
+            batch = Batch(level, size)
+            try:
+                return [batch.unwrap(y) for y in fn(*[batch.wrap(x) if o else x for x, o in zip(xs, over, strict=True)])]
+            finally:
+                batch.close()
+
+    return call
+
+
+def subsets(count: int) -> Iterator[tuple[int, ...]]:
+    """The non-empty subsets of `range(count)`, the whole first; of many inputs only it and each alone."""
+    sizes = range(count, 0, -1) if count <= 3 else (count, 1)
+    for size in sizes:
+        yield from itertools.combinations(range(count), size)
+
+
+# --- comparing
+
+
+def fail(case: Case, text: str) -> NoReturn:
+    """Raise, saying which case of which op."""
+    raise CheckFailedError(f"{case.op.name}, {case}: {text}")
+
+
+def precision(dtype: Any) -> float:
+    """How closely two ways to compute in `dtype` agree."""
+    if not dtypes.is_inexact(dtype):
+        return 0.0
+    unit = float(jnp.finfo(dtype).eps)
+    return 4 * unit if dtypes.is_half(dtype) else 1e-9 if unit < 1e-10 else 3e-5
+
+
+def same(case: Case, what: str, got: Sequence[Any], want: Sequence[Any], factor: float = 1.0, names: Any = None) -> None:
+    """Two lists of arrays agree in shape and dtype, and in value to `factor` times their precision.
+
+    The error is measured against the number itself and a tenth of the largest in its array.
+    """
+    if len(got) != len(want):
+        fail(case, f"{what}: {len(got)} results where {len(want)} are expected.")
+    for i, (a, b) in enumerate(zip(got, want, strict=True)):
+        name = f"{what} of {names[i]}" if names else what + (f", output {i}" if len(want) > 1 else "")
+        if a.shape != b.shape or a.dtype != b.dtype:
+            fail(case, f"{name}: {describe(a)} where {describe(b)} is expected.")
+        if not a.size:
+            continue
+        allowed = factor * precision(b.dtype)
+        a, b = widen(a), widen(b)
+        with np.errstate(all="ignore"):
+            scale = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
+            equal = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed * (np.abs(b) + 0.1 * scale))
+        if not equal.all():
+            at = tuple(map(int, np.argwhere(~equal)[0]))
+            fail(case, f"{name}, element {at}: {a[at]:.17g} where {b[at]:.17g} is expected.")
+
+
+def widen(x: Any) -> Any:
+    """An array in double precision."""
+    return np.asarray(x).astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+# --- variants of a case
+
+
+def in_dtypes(case: Case) -> Iterator[tuple[Case, bool]]:
+    """The case in every float dtype, and (marked optional) with integers, bools and complex numbers."""
+    floats = [dtypes.is_float(x.dtype) for x in case.inputs]
+    if not any(floats):
+        yield case, False
+        return
+    for dtype in (dtypes.float64, dtypes.float32, dtypes.bfloat16, dtypes.float16):
+        yield case._replace(inputs=cast(case.inputs, dtype)), False
+    if case.drawn and case.op.promote != "float":
+        for dtype in (dtypes.int32, dtypes.bool_):
+            yield case._replace(inputs=tuple(np.rint(x).astype(dtype) for x in case.inputs)), True
+    if case.drawn:
+        yield as_complex(case), True
+
+
+def as_complex(case: Case) -> Case:
+    """The case with an imaginary part for every float."""
+    return case._replace(
+        inputs=tuple(x + 0.25j * np.cos(3 * x + 1) if dtypes.is_float(x.dtype) else x for x in case.inputs)
+    )
+
+
+def with_complex(cases: Sequence[Case]) -> list[Case]:
+    """The cases, and the first one in complex numbers if both backends take them."""
+    first = as_complex(cases[0]) if cases[0].drawn else None
+    if first is None or abstract(first) is None or concrete(first) is None:
+        return list(cases)
+    return [*cases, first]

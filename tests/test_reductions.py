@@ -1,0 +1,433 @@
+"""Reductions, norms and softmax: values, derivatives to second order, and the points where others go wrong."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import functad as fd
+from functad import ops
+from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.transforms.forward import jvp
+from functad.transforms.jacobian import hessian
+from functad.transforms.vmap import vmap
+
+INF = float("inf")
+NAN = float("nan")
+
+AXES = [
+    ((), None), ((5,), None), ((5,), -1), ((3, 4), 0), ((3, 4), (0, 1)), ((2, 3, 4), (2, 0)), ((2, 3, 4), -2),
+    ((2, 3), ()), ((0, 3), 1),
+]  # fmt: skip
+
+
+@pytest.fixture
+def x64():
+    with fd.enable_x64():
+        yield
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def on(device, data, dtype="float64"):
+    return fd.tensor(data, dtype=dtype, device=device)
+
+
+def close(got, want, rtol=1e-12, atol=1e-12):
+    np.testing.assert_allclose(got.numpy() if hasattr(got, "numpy") else got, want, rtol=rtol, atol=atol)
+
+
+def exactly(got, want):
+    """Equal in every element, NaN to NaN."""
+    np.testing.assert_array_equal(got.numpy().astype(np.float64), np.asarray(want, np.float64))
+
+
+# --- values
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "max", "min", "all", "any", "count_nonzero", "var", "std"])
+def test_values_are_numpy_s(x64, device, name, shape, axis, keepdims):
+    x = draw(*shape) * (np.arange(math.prod(shape)).reshape(shape) % 3 != 1)  # with zeros
+    got = getattr(ops, name)(on(device, x), axis=axis, keepdims=keepdims)
+    want = getattr(np, name)(x, axis=axis, keepdims=keepdims)
+    assert got.shape == np.shape(want)
+    close(got, want)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_argmax_takes_the_first_and_nan_wins(device, axis, keepdims):
+    x = np.array([[3.0, 1.0, 3.0], [NAN, 3.0, NAN], [-1.0, -INF, -1.0]], np.float32)
+    for name in ("argmax", "argmin"):
+        got = getattr(ops, name)(fd.tensor(x, device=device), axis, keepdims)
+        want = getattr(np, name)(x, axis, keepdims=keepdims)
+        assert got.tolist() == want.tolist()
+        assert got.dtype == np.int32
+
+
+def test_max_of_nan_is_nan_as_in_numpy(device):
+    x = on(device, [1.0, NAN, 3.0], "float32")
+    assert math.isnan(ops.max(x).item()) and math.isnan(ops.min(x).item())
+    exactly(fd.grad(ops.max)(x), [0, 1, 0])  # and the derivative is that of the element it took
+
+
+def test_empty_reductions(device):
+    x = on(device, np.zeros((0, 3)), "float32")
+    exactly(ops.sum(x, 0), [0, 0, 0])
+    exactly(ops.prod(x, 0), [1, 1, 1])
+    exactly(ops.mean(x, 0), [NAN] * 3)
+    exactly(ops.var(x, 0), [NAN] * 3)
+    exactly(ops.logsumexp(x, 0), [-INF] * 3)
+    exactly(ops.norm(x, axis=0), [0, 0, 0])
+    exactly(ops.norm(x, 3, axis=0), [0, 0, 0])
+    assert ops.all(x).item() and not ops.any(x).item()
+    assert ops.softmax(x, 0).shape == (0, 3)
+    for fn in (ops.sum, ops.prod, ops.mean, ops.var, ops.std, ops.norm, ops.logsumexp):
+        assert fd.grad(lambda x, fn=fn: fn(x, axis=0).sum())(x).shape == (0, 3)
+    for fn in (ops.max, ops.min, ops.argmax, ops.argmin, lambda x, axis: ops.norm(x, INF, axis)):
+        with pytest.raises(ShapeError, match=r"no elements over axis .*\(0, 3\)"):
+            fn(x, axis=0)
+        assert fn(x, axis=1).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("bool", "i"), ("int8", "i"), ("int32", "i"), ("uint8", "u"), ("uint32", "u")]
+)
+def test_sums_of_small_integers_are_of_the_default_integer(device, dtype, kind):
+    x = fd.tensor(np.ones(300, dtype), device=device)
+    for fn in (ops.sum, ops.prod, ops.cumsum, ops.cumprod):
+        assert fn(x).dtype == np.dtype(f"{kind}4")
+    assert ops.sum(x).item() == 300
+    assert ops.mean(x).dtype == np.float32
+    assert ops.max(x).dtype == np.dtype(dtype)
+    with fd.enable_x64():
+        assert ops.sum(x).dtype == np.dtype(f"{kind}8")
+        assert ops.std(x).dtype == np.float64
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "std", "norm", "softmax", "logsumexp"])
+def test_axis_errors_name_function_axis_and_rank(name):
+    fn, x = getattr(ops, name), fd.ones((2, 3))
+    with pytest.raises(ShapeError, match=rf"{name}: axis 2 is out of range for a tensor with 2 axes; .* -2 to 1"):
+        fn(x, axis=2)
+    with pytest.raises(ShapeError, match=rf"{name}: axis=\(0, -2\) names axis 0 .* twice"):
+        fn(x, axis=(0, -2))
+    with pytest.raises(ArgumentTypeError, match=rf"{name}: axis must be an int .*'rows'"):
+        fn(x, axis="rows")
+    with pytest.raises(ShapeError, match=rf"{name}: axis=0 asks for an axis of a 0-d tensor"):
+        fn(fd.tensor(1.0), axis=0)
+
+
+def test_other_arguments_are_checked():
+    with pytest.raises(ArgumentError, match="ord='nuc' is not the order"):
+        ops.norm(fd.ones(3), "nuc")
+    with pytest.raises(ArgumentTypeError, match="ddof must be a number"):
+        ops.var(fd.ones(3), ddof="1")
+
+
+# --- derivatives, against JAX's
+
+
+PAIRS = {
+    "mean": (lambda x: ops.mean(x * x, 0).sum(), lambda x: jnp.mean(x * x, 0).sum()),
+    "prod": (ops.prod, jnp.prod),
+    "prod of rows": (lambda x: ops.prod(x, 1).prod(), lambda x: jnp.prod(jnp.prod(x, 1))),
+    "max": (lambda x: ops.max(x * x, 1).sum(), lambda x: jnp.max(x * x, 1).sum()),
+    "min": (lambda x: ops.min(x * x, (0, 1)), lambda x: jnp.min(x * x)),
+    "var": (lambda x: (ops.var(x, 1, ddof=1) ** 2).sum(), lambda x: (jnp.var(x, 1, ddof=1) ** 2).sum()),
+    "std": (lambda x: ops.std(x, 0, ddof=1).sum(), lambda x: jnp.std(x, 0, ddof=1).sum()),
+    "norm": (ops.norm, jnp.linalg.norm),
+    "norm 1": (lambda x: ops.norm(x * x, 1), lambda x: jnp.abs(x * x).sum()),
+    "norm 3": (lambda x: ops.norm(x, 3), lambda x: jnp.linalg.norm(x.ravel(), 3)),
+    "norm 1.5": (lambda x: ops.norm(x, 1.5), lambda x: jnp.linalg.norm(x.ravel(), 1.5)),
+    "norm 0.5": (lambda x: ops.norm(x, 0.5), lambda x: jnp.linalg.norm(x.ravel(), 0.5)),
+    "norm -2": (lambda x: ops.norm(x, -2), lambda x: jnp.linalg.norm(x.ravel(), -2)),
+    "norm inf": (lambda x: ops.norm(x**2, INF), lambda x: jnp.max(x**2)),
+    "logsumexp": (lambda x: ops.logsumexp(x, 1).sum(), lambda x: jax.nn.logsumexp(x, 1).sum()),
+    "softmax": (lambda x: (ops.softmax(x, 1) * x).sum(), lambda x: (jax.nn.softmax(x, 1) * x).sum()),
+    "softmax of all": (lambda x: (ops.softmax(x, None) * x).sum(), lambda x: (jax.nn.softmax(x, (0, 1)) * x).sum()),
+    "log_softmax": (lambda x: (ops.log_softmax(x, 0) * x).sum(), lambda x: (jax.nn.log_softmax(x, 0) * x).sum()),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_derivatives_are_jax_s_to_second_order(x64, device, name):
+    mine, theirs = PAIRS[name]
+    x, t = draw(2, 3), draw(2, 3, seed=1)
+    first, second = jax.jit(lambda x: (jax.grad(theirs)(x), jax.hessian(theirs)(x)))(x)
+    close(mine(on(device, x)), theirs(x), 1e-10)
+    close(fd.grad(mine)(on(device, x)), first, 1e-9)
+    close(jvp(mine, (on(device, x),), (on(device, t),))[1], (first * t).sum(), 1e-9)
+    close(hessian(mine)(on(device, x)), second, 1e-8, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["prod", "max", "std", "norm", "logsumexp", "softmax", "argmax"])
+def test_vmap_of_the_gradient_is_a_loop(device, name):
+    fn = {"softmax": lambda x: (ops.softmax(x) * x).sum(), "argmax": lambda x: x[ops.argmax(x)] ** 2}.get(
+        name, getattr(ops, name)
+    )
+    rows = on(device, draw(3, 4), "float32")
+    close(vmap(fd.grad(fn))(rows), np.stack([fd.grad(fn)(rows[i]).numpy() for i in range(3)]), 1e-5)
+
+
+# --- products: exact with any number of zeros
+
+
+def test_prod_at_zeros(device):
+    exactly(fd.grad(ops.prod)(on(device, [2.0, 0.0, 3.0, 4.0], "float32")), [0, 24, 0, 0])
+    exactly(fd.grad(ops.prod)(on(device, [2.0, 0.0, 0.0, 4.0], "float32")), [0, 0, 0, 0])
+    want = np.zeros((4, 4))
+    want[2, 3] = want[3, 2] = 6
+    exactly(hessian(ops.prod)(on(device, [2.0, 3.0, 0.0, 0.0], "float32")), want)
+    third = fd.grad(lambda x: hessian(ops.prod)(x)[0, 1])(on(device, [0.0, 0.0, 0.0, 5.0], "float32"))
+    exactly(third, [0, 0, 5, 0])
+
+
+def prod_hessian(x):
+    """By leaving out two factors."""
+    n = len(x)
+    h = np.zeros((n, n))
+    for i, j in itertools.permutations(range(n), 2):
+        h[i, j] = math.prod([x[k] for k in range(n) if k not in (i, j)])
+    return h
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=4, max_size=4))
+def test_prod_is_exact_at_integers(x):
+    for device in (fd.Device.cpu(), fd.Device.numpy()):
+        square = on(device, np.reshape(x, (2, 2)), "float32")
+        others = [math.prod(x[:i] + x[i + 1 :]) for i in range(4)]
+        exactly(fd.grad(lambda v: ops.prod(v, (0, 1)))(square).reshape(4), others)
+        exactly(hessian(ops.prod)(square).reshape(4, 4), prod_hessian(x))
+
+
+def test_prod_of_infinity_has_no_nan_where_the_cotangent_is_zero(device):
+    x = on(device, [[2.0, 0.5], [0.0, INF]], "float32")
+    exactly(
+        fd.grad(lambda x: ops.where(fd.tensor([True, False], device=device), ops.prod(x, 1), 0).sum())(x),
+        [[0.5, 2], [0, 0]],
+    )
+
+
+# --- ties
+
+
+def test_ties_share_with_total_mass_one(device):
+    x = on(device, [3.0, 1.0, 3.0, 3.0, 3.0], "float32")
+    exactly(fd.grad(ops.max)(x), [0.25, 0, 0.25, 0.25, 0.25])
+    exactly(fd.grad(lambda x: ops.min(x))(-x), [0.25, 0, 0.25, 0.25, 0.25])
+    exactly(jvp(ops.max, (x,), (on(device, [1.0, 7, 2, 3, 6], "float32"),))[1], 3)
+    exactly(fd.grad(lambda x: ops.norm(x, INF))(on(device, [2.0, -2.0], "float32")), [0.5, -0.5])
+    exactly(fd.grad(ops.max)(on(device, [-INF, -INF], "float32")), [0.5, 0.5])
+
+
+def test_ties_of_70000_halves_are_counted_exactly(device):
+    x = on(device, np.full(70_000, 2.0), "float16")
+    exactly(fd.grad(ops.max)(x), np.full(70_000, np.float16(1 / 70_000)))
+    scaled = fd.grad(lambda x: ops.max(x) * 50_000.0)(x)  # rounded once, not the share and then the product
+    exactly(scaled, np.full(70_000, np.float16(50_000 / 70_000)))
+
+
+def test_max_decides_the_same_inside_jit():
+    x = fd.tensor(draw(50).astype(np.float32))
+    fn = lambda x: ops.max(ops.sin(x * 3.7) * 1.1 + x / 3.0)  # noqa: E731
+    close(fd.jit(fd.grad(fn))(x), fd.grad(fn)(x).numpy(), 1e-6)
+    assert np.count_nonzero(fd.jit(fd.grad(fn))(x).numpy()) == 1
+
+
+# --- half types
+
+
+def test_mean_of_large_halves_does_not_overflow(device):
+    x = on(device, np.full(100_000, 60_000.0), "float16")
+    assert ops.mean(x).item() == np.float16(60_000)
+    close(fd.grad(lambda x: ops.mean(x) * 50_000.0)(x).numpy()[:3].astype(float), [0.5] * 3, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_round_once(device, dtype):
+    data = draw(40) * 3
+    x = on(device, data, dtype)
+    wide = on(fd.Device.numpy(), x.numpy().astype(np.float64))
+    w = x.numpy()[::-1].astype(np.float64)
+    for fn in (
+        ops.mean, ops.std, ops.var, ops.norm, ops.logsumexp, lambda x: ops.norm(x, 3), lambda x: ops.prod(x / 2),
+        lambda x: ops.sum(ops.softmax(x) * fd.tensor(w, x.dtype, x.device)),
+        lambda x: ops.sum(ops.log_softmax(x) * fd.tensor(w, x.dtype, x.device)),
+    ):  # fmt: skip
+        eps = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+        got, want = fd.grad(fn)(x), fd.grad(fn)(wide).numpy()
+        assert got.dtype == x.dtype
+        close(got.numpy().astype(float), want, 4 * eps, 4 * eps * np.abs(want).max())
+
+
+def test_norm_of_halves_is_overflow_safe(device):
+    x = on(device, np.full((2, 2), 200.0), "float16")
+    assert ops.norm(x).item() == 400
+    exactly(fd.grad(ops.norm)(x), np.full((2, 2), 0.5))
+    exactly(jvp(ops.norm, (x,), (x,))[1], 400)
+    big = on(device, np.full(4, 60_000.0), "float16")  # the norm itself does not fit; its direction does
+    exactly(fd.grad(ops.norm)(big), [0.5] * 4)
+
+
+def test_log_softmax_of_halves_cancels_in_float32(device):
+    g = [5e4, 5e4, -5e4, -5e4]
+    weights = on(device, g, "float16")
+    exactly(fd.grad(lambda x: ops.sum(ops.log_softmax(x) * weights))(on(device, np.zeros(4), "float16")), np.float16(g))
+
+
+def test_variance_at_a_large_offset(device):
+    x = on(device, np.array([1.0, 2.0, 3.0, 4.0]) + 2.0**23, "float32")
+    assert ops.var(x).item() == 1.25
+    exactly(fd.grad(ops.var)(x), [-0.75, -0.25, 0.25, 0.75])
+
+
+# --- norms and spreads at their kink
+
+
+def test_norm_at_zero(device):
+    zero = on(device, [0.0, 0.0], "float32")
+    for ord in (None, 1, 2, 3, 1.5, 0.5, 0, -1, INF, -INF):
+        exactly(fd.grad(lambda x, ord=ord: ops.norm(x, ord))(zero), [0, 0])
+        exactly(fd.grad(lambda x, ord=ord: ops.norm(x, ord) ** 2)(zero), [0, 0])
+        assert ops.norm(zero, ord).item() == 0
+        assert np.isfinite(hessian(lambda x, ord=ord: ops.norm(x, ord))(zero).numpy()).all()
+    exactly(jvp(ops.norm, (zero,), (on(device, [1.0, 2.0], "float32"),))[1], 0)
+    exactly(hessian(lambda x: ops.norm(x) ** 2)(zero), np.zeros((2, 2)))
+
+
+def test_norm_with_some_zeros(device):
+    x = on(device, [3.0, 0.0, -4.0], "float32")
+    exactly(fd.grad(ops.norm)(x), np.float32([0.6, 0, -0.8]))
+    exactly(fd.grad(lambda x: ops.norm(x, 1))(x), [1, 0, -1])
+    for ord in (0.5, 1.5, 3, -1):
+        g = fd.grad(lambda x, ord=ord: ops.norm(x, ord))(x).numpy()
+        assert np.isfinite(g).all() and g[1] == 0
+        assert np.isfinite(hessian(lambda x, ord=ord: ops.norm(x, ord))(x).numpy()).all()
+
+
+def test_norm_values(x64, device):
+    x = draw(3, 4)
+    for ord in (None, 1, 2, 3, 0.5, 0, -1, INF, -INF):
+        close(ops.norm(on(device, x), ord, axis=1), np.linalg.norm(x, ord, axis=1))
+        close(ops.norm(on(device, x), ord, axis=(0, 1), keepdims=True), np.linalg.norm(x.ravel(), ord).reshape(1, 1))
+    close(ops.norm(on(device, x), "fro"), np.linalg.norm(x))
+    close(ops.norm(on(device, [1e200, 1e200]), 8), 1e200 * 2 ** (1 / 8))  # no power overflows
+
+
+def test_std_of_a_constant_is_flat_at_every_order(device):
+    x = on(device, [0.1, 0.1, 0.1], "float32")  # whose sum over 3 is not 0.1
+    assert ops.std(x).item() == 0
+    exactly(fd.grad(ops.std)(x), [0, 0, 0])
+    exactly(hessian(ops.std)(x), np.zeros((3, 3)))
+    exactly(fd.grad(lambda x: hessian(ops.std)(x).sum())(x), [0, 0, 0])
+    exactly(jvp(ops.std, (x,), (on(device, [1.0, 2, 3], "float32"),))[1], 0)
+    exactly(
+        fd.grad(lambda x: ops.std(x, 0).sum())(on(device, [[1.0, 1.0], [1.0, 3.0]], "float32")), [[0, -0.5], [0, 0.5]]
+    )
+
+
+def test_var_without_degrees_of_freedom_is_nan_as_in_numpy(device):
+    x = on(device, [1.0], "float32")
+    assert math.isnan(ops.var(x, ddof=1).item()) and math.isnan(ops.std(x, ddof=1).item())
+    assert ops.var(on(device, [1.0, 3.0], "float32"), ddof=2).item() == INF
+
+
+def test_complex(x64, device):
+    z = draw(2, 3) + 1j * draw(2, 3, seed=1)
+    x = on(device, z, "complex128")
+    for name in ("sum", "mean", "prod", "var", "std"):
+        close(getattr(ops, name)(x, 1), getattr(np, name)(z, 1))
+    close(ops.norm(x), np.linalg.norm(z))
+    got = fd.grad(lambda x: ops.real(ops.prod(x) * ops.mean(x)), holomorphic=False)
+    with pytest.raises(fd.FunctadError, match="holomorphic"):
+        got(x)
+    for mine, theirs in (
+        (ops.prod, jnp.prod),
+        (ops.mean, jnp.mean),
+        (lambda x: ops.cumprod(x).sum(), lambda x: jnp.cumprod(x).sum()),
+    ):
+        close(fd.grad(mine, holomorphic=True)(x), jax.grad(theirs, holomorphic=True)(z))
+
+
+# --- softmax and logsumexp
+
+
+@pytest.mark.parametrize("axis", [0, -1, None, (0, 2)])
+def test_softmax_values_are_scipy_s(x64, device, axis):
+    x = draw(2, 3, 4) * 100
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        close(getattr(ops, name)(on(device, x), axis), getattr(scipy.special, name)(x, axis), 1e-10, 1e-300)
+
+
+def test_logsumexp_of_rows_of_infinities(device):
+    x = on(device, [[-INF, -INF], [0.0, -INF], [INF, 0.0], [INF, INF]], "float32")
+    exactly(ops.logsumexp(x, 1), [-INF, 0, INF, INF])
+    exactly(fd.grad(lambda x: ops.logsumexp(x, 1).sum())(x), [[0, 0], [1, 0], [1, 0], [0.5, 0.5]])
+    exactly(
+        jvp(lambda x: ops.logsumexp(x, 1), (x,), (x * 0 + 1 if False else fd.ones((4, 2), device=device),))[1],
+        [0, 1, 1, 1],
+    )
+    exactly(hessian(lambda x: ops.logsumexp(x))(x[0]), np.zeros((2, 2)))
+
+
+def test_logsumexp_is_smooth_where_the_terms_are_equal(device):
+    exactly(fd.grad(ops.logsumexp)(on(device, [1000.0, 1000.0], "float32")), [0.5, 0.5])
+    exactly(hessian(ops.logsumexp)(on(device, [0.0, 0.0], "float32")), [[0.25, -0.25], [-0.25, 0.25]])
+
+
+MASK = [[True, True, False], [False, False, False], [True, False, True]]
+
+
+def test_masked_softmax_has_no_nan(device):
+    x = on(device, [[0.0, 0.0, NAN], [1.0, -INF, INF], [2.0, INF, 2.0]], "float32")
+    mask = fd.tensor(MASK, device=device)
+    weights = on(device, [[1.0, 3.0, 9.0], [1.0, 2.0, 3.0], [1.0, 9.0, 5.0]], "float32")
+    exactly(ops.softmax(x, where=mask), [[0.5, 0.5, 0], [0, 0, 0], [0.5, 0, 0.5]])
+    fn = lambda x: (ops.softmax(x, where=mask) * weights).sum()  # noqa: E731
+    exactly(fd.grad(fn)(x), [[-0.5, 0.5, 0], [0, 0, 0], [-1, 0, 1]])
+    exactly(jvp(fn, (x,), (fd.ones((3, 3), device=device),))[1], 0)
+    assert np.isfinite(hessian(fn)(x).numpy()).all()
+    exactly(
+        vmap(fd.grad(lambda x, m, w: (ops.softmax(x, where=m) * w).sum()))(x, mask, weights), fd.grad(fn)(x).numpy()
+    )
+
+
+def test_masked_log_softmax_drops_what_is_masked(device):
+    x = on(device, [[0.0, 0.0, NAN], [1.0, -INF, INF], [2.0, INF, 2.0]], "float32")
+    mask = fd.tensor(MASK, device=device)
+    half = np.float32(math.log(0.5))
+    exactly(ops.log_softmax(x, where=mask), [[half, half, -INF], [-INF] * 3, [half, -INF, half]])
+    fn = lambda x: ops.where(mask, ops.log_softmax(x, where=mask) * x, 0).sum()  # noqa: E731
+    close(fd.grad(fn)(x), [[half, half, 0], [0, 0, 0], [half, 0, half]], 1e-6)
+    exactly(fd.grad(lambda x: ops.log_softmax(x, where=mask)[0, 0])(x), [[0.5, -0.5, 0], [0, 0, 0], [0, 0, 0]])
+
+
+def test_a_mask_broadcasts(device):
+    x = on(device, np.zeros(3), "float32")
+    exactly(ops.softmax(x, where=fd.tensor(MASK, device=device)), [[0.5, 0.5, 0], [0, 0, 0], [0.5, 0, 0.5]])
+    assert fd.grad(lambda x: ops.softmax(x, where=fd.tensor(MASK, device=device))[0, 0])(x).tolist() == [0.25, -0.25, 0]
+
+
+def test_a_row_of_minus_infinity_is_nan_by_plain_maths(device):
+    x = on(device, [-INF, -INF], "float32")
+    exactly(ops.softmax(x), [NAN, NAN])
+    exactly(ops.log_softmax(x), [NAN, NAN])
+
+
+def test_what_backward_keeps(device):
+    """Softmax keeps its output only, max its input only: both have them anyway."""
+    assert ops.softmax_op.keep((True,)) == (frozenset(), frozenset({0}), True)
+    assert ops.max_op.keep((True,)) == (frozenset({0}), frozenset(), False)
+    assert ops.mean_op.keep((True,)) == (frozenset(), frozenset({0}), False)
