@@ -181,16 +181,22 @@ def memory() -> dict[str, Any]:
     def forward() -> fd.Tensor:
         return ((p.exp() * p) @ p).sum().block_until_ready()
 
-    for _ in range(5):  # what the allocator and the compiler keep, they have after this
+    def settled() -> float:  # one buffer more or less at the moment of reading is chance
+        readings = []
+        for _ in range(5):
+            forward()
+            readings.append(_resident_mib())
+        return min(readings)
+
+    for _ in range(5):
         forward().backward()[p].block_until_ready()
-        forward()
     gc.disable()  # reference counts alone must free the graph
-    base = _resident_mib()
+    base = settled()
     for _ in range(20):
         forward()
-    dropped = _resident_mib() - base
+    dropped = settled() - base
     kept = [forward() for _ in range(20)]
-    grown = _resident_mib() - base
+    grown = settled() - base
     return {"dropped_mib": round(dropped, 1), "kept_mib": round(grown, 1), "forwards": len(kept)}
 
 

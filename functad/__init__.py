@@ -10,6 +10,7 @@ from functad import numpy as numpy
 from functad import random as random
 from functad import special as special
 from functad.backends import autodiff as _autodiff  # a device finds its backends once they are imported
+from functad.backends import fusion as _fusion
 from functad.backends import numpy as _numpy
 from functad.backends import xla as _xla
 from functad.creation import arange as arange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -33,6 +34,12 @@ _KINDS: tuple[Kind, ...] = ("tpu", "gpu", "cpu", "numpy")
 #: Base backends by kind: each entry lists the backends this process can use.
 BASE_BACKENDS: dict[Kind, Callable[[], list[BaseBackend]]] = {}
 
+#: How a base backend becomes one that fuses, once such a backend is imported.
+FUSED: list[Callable[[BaseBackend], BaseBackend]] = []
+
+FUSION = os.environ.get("FUNCTAD_FUSION", "0") == "1"
+"""Whether XLA devices fuse unless told otherwise."""
+
 #: Decorator backends by name: how each puts a tensor at a level.
 DECORATORS: dict[str, Callable[[Any, Level, GradientCheckpointing], Any]] = {}
 
@@ -54,19 +61,19 @@ class Device:
     checkpointing: GradientCheckpointing = GradientCheckpointing.DISABLED
 
     @staticmethod
-    def cpu() -> Device:
-        """The CPU through XLA."""
-        return _find("cpu", 0)
+    def cpu(fusion: bool = FUSION) -> Device:
+        """The CPU through XLA; with `fusion`, ops are recorded and compiled together."""
+        return _find("cpu", 0, fusion)
 
     @staticmethod
-    def gpu(index: int = 0) -> Device:
+    def gpu(index: int = 0, fusion: bool = FUSION) -> Device:
         """The GPU number `index`; raises `DeviceError` when there is none."""
-        return _find("gpu", index)
+        return _find("gpu", index, fusion)
 
     @staticmethod
     def numpy() -> Device:
         """Plain NumPy on the CPU: no compilation, float64 always available."""
-        return _find("numpy", 0)
+        return _find("numpy", 0, fusion=False)
 
     @staticmethod
     def default() -> Device:
@@ -80,7 +87,7 @@ class Device:
             known = ", ".join(map(repr, _KINDS))
             raise DeviceError(f"Device.enumerate: there is no device kind {kind!r}; use one of {known}.")
         kinds = [kind] if kind else _KINDS
-        return [Device(base) for k in kinds for base in BASE_BACKENDS[k]()]
+        return [_find(k, i, FUSION) for k in kinds for i in range(len(BASE_BACKENDS[k]()))]
 
     def autodiff(self, order: int = 1) -> Device:
         """This hardware with a tape; `order=2` lets gradients be differentiated again."""
@@ -125,10 +132,10 @@ class Device:
         return "autodiff<" * self.order + self.base.name + ">" * self.order
 
     def __eq__(self, other: object) -> bool:
-        return self.base is other.base if isinstance(other, Device) else NotImplemented
+        return self.base.hardware == other.base.hardware if isinstance(other, Device) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.base)
+        return hash(self.base.hardware)
 
     def __repr__(self) -> str:
         text = f"Device({self.base.hardware})"
@@ -164,10 +171,11 @@ class set_default_device(AbstractContextManager["set_default_device"]):
 _default: ContextVar[Device | None] = ContextVar("functad_default_device", default=None)
 
 
-def _find(kind: Kind, index: int) -> Device:
+def _find(kind: Kind, index: int, fusion: bool) -> Device:
     found = BASE_BACKENDS[kind]()
     if not 0 <= index < len(found):
         have = ", ".join(map(repr, Device.enumerate()))
         raise DeviceError(f"Device.{kind}({index}): there is no such device; found {have}.")
-    return Device(found[index])
+    base = found[index]
+    return Device(FUSED[0](base) if fusion and FUSED and kind != "numpy" else base)
 

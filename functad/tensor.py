@@ -220,7 +220,8 @@ class Tensor(Handle):
 
     def block_until_ready(self) -> Tensor:
         """Wait until the value is computed."""
-        value = base_tensor(self)._value
+        base = base_tensor(self)
+        value = base._backend.concrete(base._value)
         if hasattr(value, "block_until_ready"):
             value.block_until_ready()
         return self

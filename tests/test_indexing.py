@@ -44,9 +44,10 @@ def mixtures(draw, max_dims=4):
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=max_dims, min_side=0, max_side=4))
     block = draw(st.sampled_from([(2,), (1, 2), (3, 1), (1,), (0,)]))
     items, axis = [], 0
-    while axis <= len(shape) and len(items) < 7:
+    while len(items) < 7:
         n = shape[axis] if axis < len(shape) else 0
-        kinds = ["none", "mask", "end"] + ["ellipsis"] * (not any(i is Ellipsis for i in items))
+        open_end = axis == len(shape) or not any(i is Ellipsis for i in items)
+        kinds = ["none", "mask"] + ["end"] * open_end + ["ellipsis"] * (not any(i is Ellipsis for i in items))
         kinds += ["slice", "slice"] * (axis < len(shape)) + ["int", "array", "array"] * (n > 0)
         match draw(st.sampled_from(kinds)):
             case "none":
@@ -60,7 +61,7 @@ def mixtures(draw, max_dims=4):
                 items.append(draw(st.slices(n)))
                 axis += 1
             case "int":
-                items.append(draw(st.integers(-n, n - 1).map(draw(st.sampled_from([int, np.int64, np.asarray])))))
+                items.append(draw(st.sampled_from([int, np.int64, np.asarray]))(draw(st.integers(-n, n - 1))))
                 axis += 1
             case "array":
                 shrunk = tuple(draw(st.sampled_from([1, m])) if m > 1 else m for m in block)
@@ -72,6 +73,8 @@ def mixtures(draw, max_dims=4):
                 mask = draw(hnp.arrays(bool, shape[axis : axis + dims]))
                 items.append(mask if dims else bool(mask))
                 axis += dims
+    if any(i is Ellipsis for i in items):
+        items += [slice(None)] * (len(shape) - axis)
     return shape, items[0] if len(items) == 1 and not isinstance(items[0], list) else tuple(items)
 
 
@@ -89,16 +92,18 @@ def agree(shape, index, device):
     g = 1.0 + np.arange(want.size).reshape(want.shape)
     expected = np.zeros(shape)
     np.add.at(expected, index, g)
-    np.testing.assert_array_equal(fd.grad(lambda t: (t[index] * put(g, device)).sum())(put(x, device)).numpy(), expected)
+    np.testing.assert_array_equal(
+        fd.grad(lambda t: (t[index] * put(g, device)).sum())(put(x, device)).numpy(), expected
+    )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mixtures())
 def test_mixtures_match_numpy(case):
     agree(*case, NUMPY)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(mixtures(max_dims=3))
 def test_mixtures_match_numpy_on_xla(case):
     agree(*case, XLA)
@@ -115,9 +120,8 @@ STEPS = [slice(a, b, s) for a, b, s in itertools.product([None, 1, -2, 7], [None
 
 
 @BOTH
-@pytest.mark.parametrize("chunk", range(4))
-def test_slices_with_every_step(device, chunk):
-    for s in STEPS[chunk::4]:
+def test_slices_with_every_step(device):
+    for s in STEPS[:: 1 if device == NUMPY else 5]:  # each shape of piece compiles anew
         agree((5,), s, device)
 
 
@@ -189,28 +193,46 @@ def three_axes(index):
     return index if not isinstance(index, tuple) or len(index) < 3 or index[1] is None else (slice(0, 2), index[2])
 
 
+def scattered(index, values, shape):
+    out = np.zeros(shape)
+    np.add.at(out, index, values)
+    return out
+
+
 @BOTH
 @pytest.mark.parametrize("form", FORMS)
-def test_derivatives_match_jax(form, device):
+def test_derivatives_of_every_form(form, device):
     index = three_axes(FORMS[form])
     x, t = ramp(3, 4) / 7, np.cos(ramp(3, 4))
-    jax_index = tuple(np.asarray(i) if isinstance(i, list) else i for i in (index if isinstance(index, tuple) else (index,)))
 
     def f(x):
-        return (x[index] * x[index] * x[index]).sum()
+        piece = x[index]
+        return (piece * piece * piece).sum()
 
-    def jf(x):
-        return (x[jax_index] ** 3).sum()
+    def slope(x):
+        return scattered(index, 3 * x[index] ** 2, x.shape)
 
-    np.testing.assert_allclose(fd.grad(f)(put(x, device)).numpy(), jax.grad(jf)(x), rtol=1e-12)
-    _, moved = jvp(fd.grad(f), (put(x, device),), (put(t, device),))
-    want = jax.jvp(jax.grad(jf), (x,), (t,))[1]
-    np.testing.assert_allclose(moved.numpy(), want, rtol=1e-12)
-    second = fd.grad(lambda x: (fd.grad(f)(x) * put(t, device)).sum())(put(x, device))
-    np.testing.assert_allclose(second.numpy(), want, rtol=1e-12)
-    rows = np.stack([x, 2 * x, t])
+    curved = scattered(index, 6 * x[index] * t[index], x.shape)
+    gradient, moved = jvp(fd.grad(f), (put(x, device),), (put(t, device),))
+    np.testing.assert_allclose(gradient.numpy(), slope(x), rtol=1e-12)
+    np.testing.assert_allclose(moved.numpy(), curved, rtol=1e-12)
+    if device == NUMPY:
+        second = fd.grad(lambda x: (fd.grad(f)(x) * put(t, device)).sum())(put(x, device))
+        np.testing.assert_allclose(second.numpy(), curved, rtol=1e-12)
+    rows = np.stack([x, t])
+    np.testing.assert_allclose(vmap(fd.grad(f))(put(rows, device)).numpy(), [slope(x), slope(t)], rtol=1e-12)
+
+
+def test_derivatives_match_jax():
+    x, t, i = ramp(3, 4) / 7, np.cos(ramp(3, 4)), np.array([2, 0, 2, -1])
+
+    def f(x):
+        y = x[i] * x[1] + x[::-2, None, 1:].sum() * x[0, i]
+        return (y * y).sum()
+
+    _, moved = jvp(fd.grad(f), (put(x),), (put(t),))
     np.testing.assert_allclose(
-        vmap(fd.grad(f))(put(rows, device)).numpy(), jax.vmap(jax.grad(jf))(rows), rtol=1e-12
+        moved.numpy(), jax.jit(lambda x, t: jax.jvp(jax.grad(f), (x,), (t,))[1])(x, t), rtol=1e-12
     )
 
 
@@ -224,7 +246,9 @@ def test_vmap_over_tensor_index_or_both(device):
     np.testing.assert_array_equal(vmap(lambda r, k: r[k])(tx, ti).numpy(), x[range(3), i])
     np.testing.assert_array_equal(vmap(lambda k: tx[k - 3])(ti).numpy(), x[i])
     pairs = np.array([[0, 1], [1, 1], [2, -1]])
-    np.testing.assert_array_equal(vmap(lambda r, k: r[k])(tx, put(pairs, device)).numpy(), x[np.arange(3)[:, None], pairs])
+    np.testing.assert_array_equal(
+        vmap(lambda r, k: r[k])(tx, put(pairs, device)).numpy(), x[np.arange(3)[:, None], pairs]
+    )
     np.testing.assert_array_equal(vmap(lambda k: tx[k, ::2])(put(pairs, device)).numpy(), x[pairs][:, :, ::2])
     np.testing.assert_array_equal(vmap(lambda r: r[[0, 0]])(tx).numpy(), x[:, [0, 0]])
 
@@ -243,7 +267,7 @@ def test_indices_stay_those_of_the_forward_run():
     i = fd.tensor([1, 1])
     x = fd.tensor([1.0, 2.0, 3.0]).autodiff().require_grad()
     y = x[i].sum()
-    i = fd.tensor([0, 2])  # noqa: F841
+    i = fd.tensor([0, 2])
     assert x.grad(y.backward()).tolist() == [0, 2, 0]
 
 
@@ -287,7 +311,9 @@ def test_whole_axes_need_no_dynamic_slice():
     assert "dynamic_slice" in text((Cut(4), Cut(1)), (4, 3), ())
     assert ops.TABLE["unslice"] is unslice_op
     for op, params, shape in ((unslice_op, ((6, 3), (Cut(2, 2), Cut(3))), (2, 3)),):
-        lowered = compiled(op, params).lower(jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((), np.int32))
+        lowered = compiled(op, params).lower(
+            jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((), np.int32)
+        )
         assert "scatter" not in lowered.as_text()
 
 
@@ -385,10 +411,14 @@ def test_updates_match_numpy(case, seed):
     updates_agree(*case, NUMPY, seed)
 
 
-@BOTH
 @pytest.mark.parametrize("form", FORMS)
-def test_updates_of_every_form(form, device):
-    updates_agree((3, 4), three_axes(FORMS[form]), device, 0)
+def test_updates_of_every_form(form):
+    updates_agree((3, 4), three_axes(FORMS[form]), NUMPY, 0)
+
+
+@pytest.mark.parametrize("form", ["piece", "apart"])
+def test_updates_on_xla(form):
+    updates_agree((3, 4), three_axes(FORMS[form]), XLA, 0)
 
 
 @BOTH
@@ -396,7 +426,8 @@ def test_updates_with_masks_and_broadcasting(device):
     x = put(ramp(3, 2), device)
     rows = np.array([True, False, True])
     full = ramp(3, 2) > 3
-    for mask, value in ((rows, 7.0), (rows, [1.0, 2.0]), (rows, [[1.0], [2.0]]), (full, 0.5), (full, [1.0, 2.0, 3.0])):
+    cases = [(full, [1.0, 2.0, 3.0]), (rows, [1.0, 2.0]), (rows, [[1.0], [2.0]]), (full, 0.5), (rows, 7.0)]
+    for mask, value in cases[: 5 if device == NUMPY else 2]:
         for kind in ("set", *UFUNCS):
             got = getattr(x.at[mask], kind)(np.asarray(value))
             np.testing.assert_array_equal(got.numpy(), updated(ramp(3, 2), mask, value, kind))
@@ -445,8 +476,8 @@ def products(x, v, index):
 
 @BOTH
 def test_mul_with_repeats_is_differentiable_at_zeros(device):
-    index = [1, 0, 1, 3, 1, 0]
-    x, v = np.array([2.0, 3.0, 5.0, 0.0]), np.array([0.0, 2.0, 4.0, 7.0, 0.0, 0.5])
+    index = [1, 0, 1, 3, 1]
+    x, v = np.array([2.0, 3.0, 5.0, 0.0]), np.array([0.0, 2.0, 4.0, 7.0, 0.0])
     w = np.array([1.0, 2.0, 3.0, 4.0])
 
     def f(x, v):
@@ -457,16 +488,18 @@ def test_mul_with_repeats_is_differentiable_at_zeros(device):
 
     tx, tv = put(x, device), put(v, device)
     np.testing.assert_allclose(tx.at[index].mul(tv).numpy(), products(x, v, index))
-    for got, want in zip(fd.grad(f, argnums=(0, 1))(tx, tv), jax.grad(jf, argnums=(0, 1))(x, v), strict=True):
+    for got, want in zip(fd.grad(f, argnums=(0, 1))(tx, tv), jax.jit(jax.grad(jf, argnums=(0, 1)))(x, v), strict=True):
         np.testing.assert_allclose(got.numpy(), want, atol=1e-12)
+    if device == XLA:
+        return
     # second and third order, along one direction
-    t = np.cos(np.arange(6.0))
+    t = np.cos(np.arange(5.0))
     d2 = fd.grad(lambda v: (fd.grad(f, argnums=1)(tx, v) * put(t, device)).sum())
     jd2 = jax.grad(lambda v: (jax.grad(jf, argnums=1)(x, v) * t).sum())
-    np.testing.assert_allclose(d2(tv).numpy(), jd2(v), atol=1e-12)
+    np.testing.assert_allclose(d2(tv).numpy(), jax.jit(jd2)(v), atol=1e-12)
     d3 = fd.grad(lambda v: (d2(v) * put(t, device)).sum())(tv).numpy()
-    np.testing.assert_allclose(d3, jax.grad(lambda v: (jd2(v) * t).sum())(v), atol=1e-12)
-    rows = vmap(lambda v: tx.at[index].mul(v))(put(np.stack([v, v + 1]), device)).numpy()
+    np.testing.assert_allclose(d3, jax.jit(jax.grad(lambda v: (jd2(v) * t).sum()))(v), atol=1e-12)
+    rows = vmap(tx.at[index].mul)(put(np.stack([v, v + 1]), device)).numpy()
     np.testing.assert_allclose(rows, [products(x, v, index), products(x, v + 1, index)])
 
 
@@ -526,7 +559,7 @@ def test_updates_keep_the_dtype(device):
 
 def test_at_explains_itself():
     x = fd.ones(3)
-    assert "float32[3]" in repr(x.at)
+    assert "float64[3]" in repr(x.at)
     assert "slice(1, 2" in repr(x.at[1:2])
     with pytest.raises(AttributeError, match=r"index it first: x.at\[i\].set"):
         x.at.set  # noqa: B018
@@ -553,7 +586,7 @@ def test_take_and_along_axis(device):
     np.testing.assert_array_equal(t.take_along_axis(order[:1], 1).numpy(), np.take_along_axis(x, order[:1], 1))
     np.testing.assert_array_equal(t.take_along_axis([-1, 0], None).numpy(), [12, 1])
     assert ops.index_select(t, 1, [3, 3]).tolist() == x[:, [3, 3]].tolist()
-    with pytest.raises(fd.errors.OutOfBoundsError, match="take_along_axis: index 4 .* axis 1 of length 4"):
+    with pytest.raises(fd.errors.OutOfBoundsError, match=r"take_along_axis: index 4 .* axis 1 of length 4"):
         t.take_along_axis(np.array([[4]]))
     with pytest.raises(fd.errors.OutOfBoundsError, match="take: index 3 "):
         t.take([3], 0)
@@ -576,7 +609,7 @@ def test_gather_and_scatter_follow_torch(device):
     want = x.copy()
     np.add.at(want, (rows, i), v)
     np.testing.assert_array_equal(t.scatter(1, put(i, device), v, reduce="add").numpy(), want)
-    np.testing.assert_array_equal(t.index_add(1, [0, 0], np.ones((3, 2))).numpy(), x + [2, 0, 0, 0])
+    np.testing.assert_array_equal(t.index_add(1, [0, 0], np.ones((3, 2))).numpy(), x + np.array([2, 0, 0, 0]))
     dx, dv = fd.grad(lambda x, v: (x.scatter(1, i, v) ** 2).sum() / 2, argnums=(0, 1))(t, put(v, device))
     assert dx[:2].tolist() == [[0, 2, 3, 0], [5, 0, 7, 0]]
     assert dv.tolist() == [[0, 20, 30], [0, 50, 60]]
@@ -628,31 +661,22 @@ FAMILY = [
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_backends_agree_and_rules_are_adjoint(name):
+def test_forward_and_reverse_rules_are_adjoint(name):
     op = ops.TABLE[name]
     rng = np.random.default_rng(0)
     for inputs, params in op.samples.make(rng):
-        floats = [i for i, x in enumerate(inputs) if np.asarray(x).dtype.kind == "f"]
+        values = [put(np.asarray(x), NUMPY) for x in inputs]
+        floats = [i for i, x in enumerate(values) if x.dtype.kind == "f"]
 
-        def run(device, inputs=inputs, params=params):
-            values = [put(np.asarray(x), device) for x in inputs]
+        def f(*moving, values=values, floats=floats, params=params):
+            full = dict(enumerate(values)) | dict(zip(floats, moving, strict=True))
+            return op(*full.values(), **params)
 
-            def f(*moving):
-                full = list(values)
-                for i, x in zip(floats, moving, strict=True):
-                    full[i] = x
-                return op(*full, **params)
-
-            return f, [values[i] for i in floats]
-
-        f, primals = run(NUMPY)
-        fx, primals_x = run(XLA)
-        out = f(*primals)
-        np.testing.assert_array_equal(out.numpy(), fx(*primals_x).numpy())
-        tangents = [put(rng.normal(size=p.shape), NUMPY) for p in primals]
+        primals = tuple(values[i] for i in floats)
+        tangents = tuple(put(rng.normal(size=p.shape), NUMPY) for p in primals)
+        out, moved = jvp(f, primals, tangents)
         g = put(rng.normal(size=out.shape), NUMPY)
-        _, moved = jvp(f, tuple(primals), tuple(tangents))
-        pulled = fd.grad(lambda *p: (f(*p) * g).sum(), argnums=tuple(range(len(primals))))(*primals)
+        pulled = fd.grad(lambda *p, f=f, g=g: (f(*p) * g).sum(), argnums=tuple(range(len(primals))))(*primals)
         left = (g.numpy() * moved.numpy()).sum()
         right = sum((d.numpy() * t.numpy()).sum() for d, t in zip(pulled, tangents, strict=True))
-        np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-9)  # shares of ties are float32

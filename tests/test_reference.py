@@ -184,10 +184,10 @@ def forward(p):
     return ((p.exp() * p) @ p).sum()
 for _ in range(20):  # the allocator's working set, of JAX alone too, is some 30 MiB
     forward(p).backward()
+    forward(p).block_until_ready()
 base = rss()
 for _ in range(20):
-    forward(p)
-forward(p).block_until_ready()
+    forward(p).block_until_ready()
 print(rss() - base)
 """
         if not sys.platform.startswith("linux"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from functad import dtypes
 from functad.device import DECORATORS, Device, GradientCheckpointing
-from functad.dispatch import bind
+from functad.dispatch import base_tensor, bind
 from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
 from functad.levels import Level, _unrecorded
@@ -204,13 +204,17 @@ class Autodiff:
             seed = broadcast(operand(1, x._value, x._dtype), x._shape)
         else:
             seed = _checked_cotangent(cotangent, x)
-        return Gradients.of(self.level, sweep([(x._context, seed)], release=not retain_graph))
+        return self._sweep(x, seed, release=not retain_graph)
 
     def gradients(self, x: Tensor) -> Gradients:
         """The gradients of a scalar with respect to the leaves of this tape; none if it has none."""
         if x._backend is not self or not x._context.tracked:
             return Gradients(self.level, {}, [])
-        return Gradients.of(self.level, sweep([(x._context, operand(1, x._value, x._dtype))]))
+        return self._sweep(x, operand(1, x._value, x._dtype), release=False)
+
+    def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:
+        found = base_tensor(x)._backend.sweep([(x._context, seed)], [x._value], release)
+        return Gradients.of(self.level, found)
 
 
 def _leaves(parents: Sequence[AnyNode | None]) -> Leaves:

@@ -15,6 +15,7 @@ from functad.dtypes import DType
 from functad.errors import DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
 from functad.ops.op import Op
+from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
 
@@ -80,13 +81,16 @@ class BaseBackend(ABC):
         return self._scalars(value, dtype)
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
+        return self.put(self.checked_scalar(value, dtype), dtype)
+
+    def checked_scalar(self, value: complex, dtype: DType) -> np.ndarray[Any, Any]:
+        """A Python number as a 0-d array, or an error if it does not fit `dtype`."""
         if isinstance(value, complex) and dtype.kind != "c":
             raise DTypeError(f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64').")
         try:
-            data = np.asarray(value, dtype)
+            return np.asarray(value, dtype)
         except OverflowError:
             raise DTypeError(f"the Python integer {value} does not fit {dtype}; write x.astype(...) first.") from None
-        return self.put(data, dtype)
 
     def device(self, x: Tensor) -> Device:
         return Device(self)
@@ -108,6 +112,14 @@ class BaseBackend(ABC):
             "backward() requires a tracked autodiff tensor, and this one is on a device without autodiff; call "
             "x.autodiff().require_grad() on the source leaf before computing the output."
         )
+
+    def concrete(self, value: Any) -> Any:
+        """The array that a value of this backend is."""
+        return value
+
+    def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
+        """Run backward from `seeds`; a backend may compute the `outputs` with it."""
+        return sweep(seeds, release)
 
     @abstractmethod
     def jax_array(self, value: Any) -> Any:

@@ -47,8 +47,14 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
 # --- smooth ones. `saturate` stands before products such as x * sigmoid'(x), which are inf * 0 at infinity: the
 # limits below are where the factor is 0 in float64 too, so that nothing is lost.
 
+
+def _saturate(xp: Any, x: Any, *, limit: int) -> Any:
+    low, high = xp.asarray([-limit, limit], x.dtype)
+    return xp.maximum(xp.minimum(x, high), low)  # NumPy's clip would widen bfloat16
+
+
 saturate = custom(
-    "saturate", lambda xp, x, *, limit: xp.clip(x, *xp.asarray([-limit, limit], x.dtype)),
+    "saturate", _saturate,
     vjp=lambda g, x, limit: gate(g, abs(x) < limit), jvp=lambda t, x, limit: gate(t, abs(x) < limit),
     samples=Samples([(shapes, {"limit": 1.5}) for shapes, _ in ONE.cases], kinks=(-1.5, 1.5)),
     doc="x limited to [-limit, limit].",
@@ -70,7 +76,7 @@ def _silu(xp: Any, x: Any) -> Any:
 
 
 def _silu_partial(x: Any) -> Any:
-    x = bind(saturate, (x,), (1000,))
+    x = x if x._dtype.kind == "c" else bind(saturate, (x,), (1000,))
     s = sigmoid(x)
     return s * (1 + x * (1 - s))
 

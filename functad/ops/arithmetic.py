@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ fmod = elementwise(
 )  # fmt: skip
 
 
-def _of_floats(name: str) -> Any:
+def _of_floats(name: str) -> Callable[..., Any]:
     """NumPy's function of this name, which leaves integers as they are."""
     return lambda xp, x: x if x.dtype.kind in "iub" else getattr(xp, name)(x)
 
@@ -123,11 +124,23 @@ def round(x: Any, decimals: int = 0) -> Any:
 
 # --- signs
 
+
+def _real_only(name: str) -> Callable[..., Any]:
+    """NumPy's function of this name, refusing complex numbers, which have an op of their own."""
+
+    def impl(xp: Any, x: Any) -> Any:
+        if x.dtype.kind == "c":
+            raise DTypeError(f"the op {name!r} is for real tensors, got {x.dtype}; call functad.ops.{name}(x).")
+        return getattr(xp, name)(x)
+
+    return impl
+
+
 sign_op = elementwise(
-    "sign", lambda xp, x: xp.sign(x), 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x."
+    "sign", _real_only("sign"), 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x."
 )
 abs_op = elementwise(
-    "abs", lambda xp, x: xp.abs(x), lambda x: sign(x), samples=ONE._replace(kinks=(0.0,)),
+    "abs", _real_only("abs"), lambda x: sign(x), samples=ONE._replace(kinks=(0.0,)),
     doc="|x| of a real x; the derivative at 0 is 0.",
 )  # fmt: skip
 complex_abs_op = custom(

@@ -19,12 +19,12 @@ from functad.errors import (
 )
 from functad.ops.arithmetic import maximum, minimum
 from functad.ops.axes import normalize_axis
-from functad.ops.index import Plan, along, check_inside, check_lengths, concrete, getitem, integers, one_axis, read_index
+from functad.ops.index import getitem
 from functad.ops.logic import where
 from functad.ops.operand import as_array, operand
+from functad.ops.plan import Plan, along, check_inside, check_lengths, concrete, integers, one_axis, read_index
 from functad.ops.rules import add, broadcast, mul, reshape_op
 from functad.ops.scatter import (
-    block_ndim,
     gather_op,
     repeat_ranks_op,
     scatter_add_op,
@@ -261,8 +261,8 @@ def _row_value(value: Any, x: Any, mask: Any, name: str) -> Any:
     """The value for every place of the mask, if it is one and the same; else None."""
     if mask.shape != x.shape[: mask.ndim]:
         raise OutOfBoundsError(
-            f"{name}: a boolean mask of shape {mask.shape} does not fit a tensor of shape {x.shape}; a mask has the shape "
-            "of the axes it selects from."
+            f"{name}: a boolean mask of shape {mask.shape} does not fit a tensor of shape {x.shape}; a mask has the "
+            "shape of the axes it selects from."
         )
     row = x.shape[mask.ndim :]
     if value.ndim == len(row) + 1 and value.shape[0] == 1:
@@ -272,7 +272,9 @@ def _row_value(value: Any, x: Any, mask: Any, name: str) -> Any:
 
 def _fit(value: Any, shape: tuple[int, ...], name: str) -> Any:
     if not _broadcasts(value.shape, shape):
-        raise ShapeError(f"{name}: a value of shape {value.shape} does not broadcast to {shape}, the shape of x[index].")
+        raise ShapeError(
+            f"{name}: a value of shape {value.shape} does not broadcast to {shape}, the shape of x[index]."
+        )
     return broadcast(value, shape)
 
 
@@ -288,8 +290,8 @@ def _cast(value: Any, x: Any, name: str) -> Any:
     dtype = dtypes.of_scalar(value) if isinstance(value, dtypes.SCALARS) else value.dtype
     if _rank(dtype) > _rank(x._dtype):
         raise DTypeError(
-            f"{name}: a value of {dtype} does not fit a tensor of {x._dtype}, which the update keeps. Convert one of them: "
-            f"x.astype('{dtype}').at[...] or value.astype('{x._dtype}')."
+            f"{name}: a value of {dtype} does not fit a tensor of {x._dtype}, which the update keeps. Convert one of "
+            f"them: x.astype('{dtype}').at[...] or value.astype('{x._dtype}')."
         )
     return operand(value, x, x._dtype, name)
 

@@ -64,17 +64,17 @@ def _contract_numpy(xp: Any, x: Any, y: Any, *, subscripts: str) -> Any:
 def _layout(subscripts: str) -> _Layout:
     xs, ys, out = _terms(subscripts)
     batch = [i for i in xs if i in ys and i in out]
-    summed = [i for i in xs if i not in out]
+    shared = [i for i in xs if i not in out]
     rows = [i for i in xs if i not in ys]
     columns = [i for i in ys if i not in xs]
     made = [*batch, *rows, *columns]
     return _Layout(
-        tuple(map(xs.index, [*batch, *rows, *summed])),
-        tuple(map(ys.index, [*batch, *summed, *columns])),
+        tuple(map(xs.index, [*batch, *rows, *shared])),
+        tuple(map(ys.index, [*batch, *shared, *columns])),
         len(batch),
-        len(summed),
+        len(shared),
         tuple(map(made.index, out)),
-        len(rows) == len(columns) == len(summed) == 1,
+        len(rows) == len(columns) == len(shared) == 1,
     )
 
 

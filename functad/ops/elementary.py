@@ -76,7 +76,12 @@ def _host_or_jax(name: str) -> Callable[..., Any]:
     return lambda xp, *xs: (on_host if xp is np else on_jax)(*xs)
 
 
-_expit, _erf, _xlogy, erfc_impl = (_host_or_jax(name) for name in ("expit", "erf", "xlogy", "erfc"))
+_real_expit, _erf, _xlogy, erfc_impl = (_host_or_jax(name) for name in ("expit", "erf", "xlogy", "erfc"))
+
+
+def _expit(xp: Any, x: Any) -> Any:
+    return 1 / (1 + xp.exp(-x)) if x.dtype.kind == "c" else _real_expit(xp, x)
+
 
 # --- exponentials, logarithms, roots
 

@@ -277,7 +277,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis(axis, x.ndim, "repeat")
-    counts = np.asarray(repeats.without_autodiff() if isinstance(repeats, Handle) else repeats)
+    counts = np.asarray(repeats)
     length = x.shape[axis]
     if counts.dtype.kind not in "iub" or (counts.size and counts.min() < 0):
         raise ArgumentError(f"repeat: repeats must be ints that are not negative, got {repeats!r}.")

@@ -158,6 +158,7 @@ class Op:
         return self.pulls[min(index, len(self.pulls) - 1)] if self.pulls else None
 
     out_types: ClassVar[Sequence[Type] | None] = None  # of an op with several outputs, where they are known
+    whole: ClassVar[bool] = False  # a program that is compiled as it is
     donate: ClassVar[tuple[int, ...]] = ()  # inputs whose memory the outputs may take over
     visible: ClassVar[int] = 0  # of the outputs of a recorded form, those that the user sees
 

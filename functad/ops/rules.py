@@ -37,6 +37,11 @@ def strict_ieee() -> Iterator[None]:
         _strict.reset(token)
 
 
+def is_strict() -> bool:
+    """Whether `strict_ieee()` is on in this context."""
+    return _strict.get()
+
+
 def register(op: Op) -> Op:
     """Enter `op` in the table."""
     if op.name in TABLE:

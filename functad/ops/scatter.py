@@ -16,7 +16,7 @@ from jax import lax
 
 from functad import dtypes
 from functad.dispatch import bind
-from functad.ops.op import Cost, Samples, Type
+from functad.ops.op import Cost, Op, Samples, Type
 from functad.ops.rules import custom, linear, mul, nondiff, zeros
 from functad.ops.slices import position_dtype
 
@@ -166,9 +166,7 @@ def _lasts(xp: Any, shape: Sequence[int], indices: Sequence[Any], axes: Axes) ->
     return (last[places] == order).reshape(np.broadcast_shapes(*[i.shape for i in indices]))
 
 
-def _set(
-    xp: Any, x: Any, values: Any, *indices: Any, axes: Axes, position: int, unique: bool
-) -> Any:
+def _set(xp: Any, x: Any, values: Any, *indices: Any, axes: Axes, position: int, unique: bool) -> Any:
     put = _numpy_set if xp is np else _xla_set
     if not unique:  # nothing promises in which order a scatter writes: keep only the last of each place
         first = indices[0].astype(position_dtype(x.shape[axes[0]]))
@@ -220,23 +218,24 @@ def _samples(rng: np.random.Generator, first: str) -> list[Any]:
 
 def _make(first: str, **more: Any) -> Samples:
     def make(rng: np.random.Generator) -> Any:
-        return [(inputs, params | {k: v(shape) if callable(v) else v for k, v in more.items()}) for inputs, params, shape in _samples(rng, first)]
+        return [
+            (inputs, params | {k: v(shape) if callable(v) else v for k, v in more.items()})
+            for inputs, params, shape in _samples(rng, first)
+        ]
 
     return Samples(make=make)
 
 
-gather_op = linear(
+gather_op: Op = linear(
     "gather",
     _gather,
-    lambda g, x_shape, indices, axes, position, drop: bind(
-        ungather_op, (g, *indices), (x_shape, axes, position, drop)
-    ),
+    lambda g, x_shape, indices, axes, position, drop: bind(ungather_op, (g, *indices), (x_shape, axes, position, drop)),
     None,
     numpy_impl=_gather_numpy,
     samples=_make("x", drop=False),
     doc="The elements of x at index arrays.",
 )
-ungather_op = linear(
+ungather_op: Op = linear(
     "ungather",
     lambda xp, values, *indices, shape, axes, position, drop: _sum(
         xp, xp.zeros(shape, values.dtype), values, indices, axes, position, "drop" if drop else "clip"
@@ -247,7 +246,7 @@ ungather_op = linear(
     samples=_make("values", shape=lambda shape: shape, drop=False),
     doc="Zeros with values added at index arrays.",
 )
-scatter_add_op = linear(
+scatter_add_op: Op = linear(
     "scatter_add",
     lambda xp, x, values, *indices, axes, position: _sum(xp, x, values, indices, axes, position),
     lambda g: g,
@@ -257,7 +256,7 @@ scatter_add_op = linear(
     samples=_make("both"),
     doc="x with values added at index arrays; repeats add up.",
 )
-scatter_set_op = linear(
+scatter_set_op: Op = linear(
     "scatter_set",
     _set,
     lambda g, values_shape, indices, axes, position: bind(
@@ -271,7 +270,7 @@ scatter_set_op = linear(
     samples=_make("both", unique=False),
     doc="x with values written at index arrays; of repeats, the last one counts.",
 )
-gather_last_op = linear(
+gather_last_op: Op = linear(
     "gather_last",
     _gather_last,
     lambda g, x_shape, indices, axes, position: bind(
@@ -281,7 +280,7 @@ gather_last_op = linear(
     samples=_make("x"),
     doc="The elements of x at index arrays, but 0 for all of several equal indices except the last.",
 )
-repeat_ranks_op = nondiff(
+repeat_ranks_op: Op = nondiff(
     "repeat_ranks",
     _ranks,
     cost=Cost.COMPUTE,
@@ -294,7 +293,7 @@ repeat_ranks_op = nondiff(
 
 def _shares(xp: Any, x: Any, values: Any, result: Any, *indices: Any, axes: Axes, position: int) -> Any:
     gather, add = (_gather_numpy, _numpy_add) if xp is np else (_gather, _xla_add)
-    where = {"axes": axes, "position": position, "drop": True}
+    where: dict[str, Any] = {"axes": axes, "position": position, "drop": True}
     x_won = _same(xp, x, result)
     values_won = _same(xp, values, gather(xp, result, *indices, **where))
     count = add(xp, x_won.astype(dtypes.int32), values_won.astype(dtypes.int32), indices, axes, position)
@@ -306,7 +305,7 @@ def _same(xp: Any, x: Any, y: Any) -> Any:
     return (x == y) | (xp.isnan(x) & xp.isnan(y)) if dtypes.is_float(x.dtype) else x == y
 
 
-shares_op = nondiff(
+shares_op: Op = nondiff(
     "shares",
     _shares,
     cost=Cost.COMPUTE,
@@ -347,5 +346,5 @@ def _extremum(name: str, numpy_scatter: Any, xla_scatter: Any) -> Any:
     )
 
 
-scatter_max_op = _extremum("max", _numpy_max, _xla_max)
-scatter_min_op = _extremum("min", _numpy_min, _xla_min)
+scatter_max_op: Op = _extremum("max", _numpy_max, _xla_max)
+scatter_min_op: Op = _extremum("min", _numpy_min, _xla_min)

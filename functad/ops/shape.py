@@ -271,7 +271,7 @@ def atleast_1d(*xs: Any) -> Any:
     >>> fd.ops.atleast_1d(2.0).shape
     (1,)
     """
-    return _each(xs, "atleast_1d", lambda x: x if x.ndim else reshape(x, (1,)))
+    return _each(xs, "atleast_1d", lambda x: unchanged(x) if x.ndim else reshape(x, (1,)))
 
 
 def atleast_2d(*xs: Any) -> Any:
@@ -281,7 +281,7 @@ def atleast_2d(*xs: Any) -> Any:
     >>> fd.ops.atleast_2d(fd.ones(3)).shape
     (1, 3)
     """
-    return _each(xs, "atleast_2d", lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
+    return _each(xs, "atleast_2d", lambda x: unchanged(x) if x.ndim > 1 else reshape(x, (1, x.size)))
 
 
 def atleast_3d(*xs: Any) -> Any:
@@ -291,7 +291,7 @@ def atleast_3d(*xs: Any) -> Any:
     >>> fd.ops.atleast_3d(fd.ones(3)).shape
     (1, 3, 1)
     """
-    return _each(xs, "atleast_3d", lambda x: x if x.ndim > 2 else expand_dims(x, ((0, 1, 2), (0, 2), 2)[x.ndim]))
+    return _each(xs, "atleast_3d", lambda x: unchanged(x) if x.ndim > 2 else expand_dims(x, ((0, 1, 2), (0, 2), 2)[x.ndim]))
 
 
 def flip(x: Any, axis: Any = None) -> Any:

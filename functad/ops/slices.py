@@ -14,7 +14,7 @@ from jax import lax
 
 from functad.dispatch import bind
 from functad.dtypes import DType, int32, int64
-from functad.ops.op import Samples, Type
+from functad.ops.op import Op, Samples, Type
 from functad.ops.rules import linear, zeros
 
 __all__: list[str] = []
@@ -160,7 +160,7 @@ def _samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], tuple[int,
     ]
 
 
-slice_op = linear(
+slice_op: Op = linear(
     "slice",
     _slice,
     lambda g, x_shape, starts, cuts: bind(unslice_op, (g, *starts), (x_shape, cuts)),
@@ -169,7 +169,7 @@ slice_op = linear(
     samples=Samples(make=lambda rng: [(inputs, {"cuts": cuts}) for inputs, _, cuts in _samples(rng)]),
     doc="A rectangular piece of x.",
 )
-unslice_op = linear(
+unslice_op: Op = linear(
     "unslice",
     _unslice,
     lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
@@ -183,7 +183,7 @@ unslice_op = linear(
     ),
     doc="Zeros with x as a rectangular piece.",
 )
-put_slice_op = linear(
+put_slice_op: Op = linear(
     "put_slice",
     _put_slice,
     lambda g, values_shape, starts, cuts: bind(

@@ -70,19 +70,17 @@ def jvp(fn: Function, xs: Tensors, tangents: Sequence[Any]) -> tuple[list[Any], 
 
 
 def execute(device: Device, work: Callable[[Any], Any], arrays: Any) -> Any:
-    """`work` on a pytree of tensors on `device`; arrays in, arrays out. On XLA it is one program.
-
-    One compilation per check, not one per op, and it is optimised little: the checks run once.
-    """
+    """`work` on a pytree of tensors on `device`; arrays in, arrays out. On XLA it is one program."""
     base = device.base
 
     def call(values: Any) -> Any:
         inputs = jax.tree.map(lambda a: base.put(a, a.dtype), values)
-        return jax.tree.map(
-            lambda x: x._value if isinstance(x, Handle) else x, work(inputs), is_leaf=lambda x: isinstance(x, Handle)
-        )
+        outs = work(inputs)
+        return jax.tree.map(lambda x: x._value, outs, is_leaf=lambda x: isinstance(x, Handle))
 
-    if isinstance(base, Xla):
-        call = jax.jit(call, compiler_options={"xla_backend_optimization_level": 0})
-        return jax.tree.map(base.host, call(arrays))
-    return jax.tree.map(base.host, call(arrays))
+    return jax.tree.map(base.host, (compiled(call) if isinstance(base, Xla) else call)(arrays))
+
+
+def compiled(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One XLA program for all that a check computes, optimised little since it runs once."""
+    return jax.jit(call, compiler_options={"xla_backend_optimization_level": 0})

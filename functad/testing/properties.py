@@ -17,7 +17,6 @@ import numpy as np
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
-from functad.backends.xla import Xla
 from functad.device import Device, GradientCheckpointing
 from functad.dispatch import Handle
 from functad.errors import CheckFailedError, FunctadError
@@ -25,7 +24,7 @@ from functad.levels import deeper
 from functad.ops.op import Op
 from functad.ops.rules import mul
 from functad.tape import Part
-from functad.testing.derivatives import execute, jvp, vjp
+from functad.testing.derivatives import compiled, execute, jvp, vjp
 from functad.testing.numeric import Check, direction, pair, size_of
 from functad.testing.running import (
     abstract,
@@ -33,6 +32,7 @@ from functad.testing.running import (
     concrete,
     fail,
     in_dtypes,
+    is_smooth,
     mapped,
     moving,
     precise,
@@ -96,31 +96,26 @@ def backends(op: Op, device: Device | None, seed: int) -> None:
 
 def against_jax(op: Op, device: Device | None, seed: int) -> None:
     """Both modes, and reverse over reverse, agree with JAX's derivatives of the implementation."""
-    device = device or Device.cpu()
-    if not isinstance(device.base, Xla):
-        return
+    where = device or Device.numpy()
     rng = generator(op, seed + 1)
     with dtypes.enable_x64():
-        todo = [(case, *_vectors(rng, case)) for case in with_complex(draw(op, seed)) if _is_smooth(case)]
-        inputs = [(case.inputs, vectors) for case, *vectors in todo]
+        todo = [(case, *_vectors(rng, case)) for case in with_complex(draw(op, seed)) if is_smooth(case)]
+        inputs = [(case.inputs, *vectors) for case, *vectors in todo]
 
-        def work(inputs: Any) -> Any:
-            return [
-                (_derivatives(case, xs, *vectors), _derivatives_by_jax(case, *jax.tree.map(_value, (xs, *vectors))))
-                for (case, *_), (xs, vectors) in zip(todo, inputs, strict=True)
-            ]
+        def work(by: Callable[..., Any]) -> Any:
+            return lambda inputs: [by(case, *each) for (case, *_), each in zip(todo, inputs, strict=True)]
 
-        found = execute(device, work, inputs)
-    for (case, *_), (ours, theirs) in zip(todo, found, strict=True):
+        ours, theirs = execute(where, work(_derivatives), inputs), compiled(work(_derivatives_by_jax))(inputs)
+    for (case, *_), got, want in zip(todo, ours, theirs, strict=True):
         names = input_names(op, case.inputs)
-        for i, g in theirs["held"].items():
+        for i, g in want["held"].items():
             if np.any(g != 0):
                 fail(case, f"{names[i]} has no derivative by its rule, but JAX's gradient of it is {g.tolist()}.")
         wanted = [names[i] for i in moving(case)]
-        same(case, "gradient against JAX", ours["gradient"], theirs["gradient"], 10, wanted)
-        same(case, "tangent against JAX", ours["tangent"], theirs["tangent"], 10)
-        inputs_of_second = [*wanted, *["the cotangent" for _ in ours["tangent"]]]
-        same(case, "second derivative against JAX", ours["second"], theirs["second"], 10, inputs_of_second)
+        same(case, "gradient against JAX", got["gradient"], want["gradient"], 10, wanted)
+        same(case, "tangent against JAX", got["tangent"], want["tangent"], 10)
+        of_second = [*wanted, *["the cotangent" for _ in got["tangent"]]]
+        same(case, "second derivative against JAX", got["second"], want["second"], 10, of_second)
 
 
 def numeric(op: Op, device: Device | None, seed: int) -> None:
@@ -129,7 +124,7 @@ def numeric(op: Op, device: Device | None, seed: int) -> None:
     with precise(device):
         for case in with_complex(draw(op, seed)):
             which = moving(case)
-            if not which or not _is_smooth(case):
+            if not which or not is_smooth(case):
                 continue
             fn = smooth(case, tensors(device, case.inputs), which)
             names = input_names(op, case.inputs)
@@ -154,38 +149,36 @@ def adjoint(op: Op, device: Device | None, seed: int) -> None:
     rng = generator(op, seed + 3)
     with precise(device):
         for case in draw(op, seed):
-            if moving(case) and _is_smooth(case):
+            if moving(case) and is_smooth(case):
                 _check_adjoint(case, device, *_vectors(rng, case)[:2])
 
 
 def vmap(op: Op, device: Device | None, seed: int) -> None:
     """Mapping the op is a loop over rows, whichever inputs are mapped; so are its derivatives, both ways round."""
     rng = generator(op, seed + 4)
-    for where in [Device.numpy(), Device.cpu()] if device is None else [device]:
-        full = not isinstance(where.base, Xla)  # on XLA each subset costs a compilation
-        with precise(where):
-            cases, inputs = [], []
-            for case, other in zip(draw(op, seed), draw(op, seed + 1), strict=True):
-                if list(map(np.shape, case.inputs)) != list(map(np.shape, other.inputs)) or case.params != other.params:
-                    other = case  # random structure: the second row repeats the first
-                vectors = [_vectors(rng, case)[:2] for _ in range(_ROWS)] if moving(case) and _is_smooth(case) else []
-                rows = (case.inputs, other.inputs)
-                cases.append(case)
-                inputs.append((rows, _stack(rows), vectors, [_stack(each) for each in zip(*vectors)]))
+    looped = device or Device.numpy()
+    with dtypes.enable_x64():
+        cases, inputs = [], []
+        for case, other in zip(draw(op, seed), draw(op, seed + 1), strict=True):
+            if list(map(np.shape, case.inputs)) != list(map(np.shape, other.inputs)) or case.params != other.params:
+                other = case  # random structure: the second row repeats the first
+            vectors = [_vectors(rng, case)[:2] for _ in range(_ROWS)] if moving(case) and is_smooth(case) else []
+            rows = (case.inputs, other.inputs)
+            cases.append(case)
+            inputs.append((rows, _stack(rows), vectors, [_stack(each) for each in zip(*vectors, strict=True)]))
 
-            def work(inputs: Any, cases: Any = cases, full: bool = full) -> Any:
-                return [_mapped_and_looped(case, *each, full) for case, each in zip(cases, inputs, strict=True)]
+        def work(by: Callable[..., Any]) -> Any:
+            return lambda inputs: [by(case, *each) for case, each in zip(cases, inputs, strict=True)]
 
-            found = execute(where, work, inputs)
-        for case, of_case in zip(cases, found, strict=True):
-            names = input_names(op, case.inputs)
-            for subset, results in zip(subsets(len(names)), of_case, strict=True):
-                for what, (got, rows) in results.items():
-                    want = _stack(rows)
-                    if what == "gradient outside":
-                        want = [w if i in subset else np.sum(w, 0) for i, w in zip(moving(case), want, strict=True)]
-                    label = f"{what} of vmap over {', '.join(names[i] for i in subset)} on {where.base.name}"
-                    same(case, label, got, want)
+        want = execute(looped, work(_looped), inputs)
+        found = [execute(looped, work(_mapped), inputs)]
+        if device is None:  # on XLA each result costs a compilation: values of all cases, derivatives of the first
+            found.append(execute(Device.cpu(), work(_mapped_values), inputs))
+            cases = cases[:1]
+            found.append(execute(Device.cpu(), work(_mapped_wholly), inputs[:1]))
+    for of_cases in found:
+        for case, got_of, want_of in zip(draw(op, seed), of_cases, want, strict=False):
+            _same_rows(case, got_of, want_of)
 
 
 def checkpointed(op: Op, device: Device | None, seed: int) -> None:
@@ -195,7 +188,7 @@ def checkpointed(op: Op, device: Device | None, seed: int) -> None:
     with precise(device):
         for case in draw(op, seed):
             which = moving(case)
-            if not which or not _is_smooth(case):
+            if not which or not is_smooth(case):
                 continue
             xs = tensors(device, case.inputs)
             fn = smooth(case, xs, which)
@@ -216,10 +209,11 @@ def precisions(op: Op, device: Device | None, seed: int) -> None:
     rng = generator(op, seed + 6)
     with precise(device):
         for case in draw(op, seed):
-            for dtype in (dtypes.float32, dtypes.bfloat16, dtypes.float16):
+            is_complex = any(x.dtype.kind == "c" for x in case.inputs)  # there is no half of a complex number
+            for dtype in (dtypes.float32,) if is_complex else (dtypes.float32, dtypes.bfloat16, dtypes.float16):
                 narrow = case._replace(inputs=cast(case.inputs, dtype))
                 wide = case._replace(inputs=cast(narrow.inputs, dtypes.float64))
-                vectors = _vectors(rng, narrow)[:2] if moving(case) and _is_smooth(case) else None
+                vectors = _vectors(rng, narrow)[:2] if moving(case) and is_smooth(case) else None
                 for what, got, want in zip(
                     ("value", "gradient", "tangent"),
                     _all_of(narrow, device, vectors),
@@ -235,10 +229,10 @@ def edges(op: Op, device: Device | None, seed: int) -> None:
     rng = generator(op, seed + 7)
     where = device or Device.numpy()
     for case in draw(op, seed):
-        if not case.drawn:
+        if not case.drawn or not {*op.params} <= {"axis", "keepdims"}:  # other parameters may fix lengths
             continue
         assert op.samples is not None
-        for shapes in with_edges([x.shape for x in case.inputs]):
+        for shapes in with_edges([x.shape for x in case.inputs], scalars=not op.params):
             edge = case._replace(inputs=draw_inputs(op, op.samples, shapes, rng))
             with dtypes.enable_x64():
                 types, values = abstract(edge), concrete(edge, where)
@@ -248,7 +242,7 @@ def edges(op: Op, device: Device | None, seed: int) -> None:
                     continue
                 if device is None:
                     _same_types(edge, values, types)
-                if moving(edge) and _is_smooth(edge):
+                if moving(edge) and is_smooth(edge) and all(np.isfinite(y).all() for y in values):
                     _check_adjoint(edge, where, *_vectors(rng, edge)[:2])
 
 
@@ -258,7 +252,7 @@ def masked(op: Op, device: Device | None, seed: int) -> None:
     with precise(device):
         for case in draw(op, seed):
             numbers = case._replace(inputs=tuple(np.float64(0.5) for _ in case.inputs))
-            if not case.drawn or not moving(case) or concrete(numbers, device) is None or not _is_smooth(numbers):
+            if op.params or not case.drawn or not moving(case) or not is_smooth(numbers):
                 continue
             for point in itertools.product(_SPECIAL, repeat=len(case.inputs)):
                 here = case._replace(inputs=tuple(map(np.float64, point)))
@@ -278,7 +272,7 @@ def memory(op: Op, device: Device | None, seed: int) -> None:
     with precise(device):
         for case in draw(op, seed):
             which = moving(case)
-            if not which or not _is_smooth(case):
+            if not which or not is_smooth(case):
                 continue
             for subset in subsets(len(which)):
                 chosen = {which[j] for j in subset}
@@ -319,18 +313,8 @@ PROPERTIES: dict[str, Property] = {
 # --- their parts
 
 
-def _value(x: Any) -> Any:
-    return x._value
-
-
 def _cast(x: Any, dtype: Any) -> Any:
     return cast([x], dtype)[0]
-
-
-def _is_smooth(case: Case) -> bool:
-    """Whether there is a float among its inputs and among its outputs."""
-    outs = concrete(case) or abstract(case) or ()
-    return all(any(dtypes.is_inexact(x.dtype) for x in each) for each in (case.inputs, outs))
 
 
 def _stack(rows: Sequence[Sequence[Any]]) -> list[Any]:
@@ -431,40 +415,87 @@ def _all_of(case: Case, device: Device, vectors: Any) -> tuple[list[Any], list[A
     return values, arrays(vjp(fn, point)[1](gs)), arrays(jvp(fn, point, ts)[1])
 
 
-def _mapped_and_looped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any, full: bool) -> list[Any]:
-    """For each subset of mapped inputs, results of the mapped op and of each row, by what they are.
+def _rows_for(case: Case, over: Sequence[bool], rows: Any) -> list[list[Any]]:
+    """The inputs of each row, when only those marked in `over` differ between rows."""
+    return [[row[i] if o else rows[0][i] for i, o in enumerate(over)] for row in rows]
 
-    With `full` the derivatives are there for every subset, else for the whole only.
-    """
-    count, which = len(case.inputs), moving(case)
+
+def _gradient(case: Case, gs: int) -> Callable[..., list[Any]]:
+    """The gradient of the op as a function of its inputs and of the cotangents of its outputs."""
+    which = moving(case)
+
+    def fn(*at: Any) -> list[Any]:
+        return vjp(smooth(case, at[:-gs], which), [at[i] for i in which])[1](at[-gs:])
+
+    return fn
+
+
+def _looped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any) -> list[Any]:
+    """For each subset of mapped inputs: values, gradients and tangents of each row."""
     found = []
-    for subset in subsets(count):
-        over = [i in subset for i in range(count)]
-        picked = [[row[i] if o else rows[0][i] for i, o in enumerate(over)] for row in rows]
-        joined = [both[i] if o else rows[0][i] for i, o in enumerate(over)]
-        results = {"value": (mapped(_all(case), _ROWS, over)(*joined), [_all(case)(*row) for row in picked])}
+    which = moving(case)
+    for subset in subsets(len(case.inputs)):
+        over = [i in subset for i in range(len(case.inputs))]
+        picked = _rows_for(case, over, rows)
+        results = {"value": [run(case.op, row, case.params) for row in picked]}
+        if vectors:
+            results["gradient"] = [
+                _gradient(case, len(gs))(*row, *gs) for row, (gs, _) in zip(picked, vectors, strict=True)
+            ]
+            tangents = [[ts[n] if over[i] else vectors[0][1][n] for n, i in enumerate(which)] for _, ts in vectors]
+            results["tangent"] = [
+                jvp(smooth(case, row, which), [row[i] for i in which], ts)[1]
+                for row, ts in zip(picked, tangents, strict=True)
+            ]
         found.append(results)
-        if not vectors or not (full or len(subset) == count):
+    return found
+
+
+def _mapped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any, parts: str = "all") -> list[Any]:
+    """The same by mapping: gradients taken inside of the map and outside of it."""
+    found = []
+    which = moving(case)
+    for subset in subsets(len(case.inputs)):
+        over = [i in subset for i in range(len(case.inputs))]
+        joined = [both[i] if o else rows[0][i] for i, o in enumerate(over)]
+        results = {"value": mapped(_all(case), _ROWS, over)(*joined)}
+        found.append(results)
+        if not vectors or parts == "values":
             continue
 
-        def gradient(*at: Any) -> list[Any]:
-            return vjp(smooth(case, at[:count], which), [at[i] for i in which])[1](at[count:])
-
-        def on_rows(*point: Any, joined: Any = joined, over: Any = over) -> list[Any]:
+        def outside(*point: Any, joined: Any = joined, over: Any = over) -> list[Any]:
             filled = dict(zip(which, point, strict=True))
-            return mapped(_all(case, smooth_only=True), _ROWS, over)(*[filled.get(i, x) for i, x in enumerate(joined)])
+            full = [filled.get(i, x) for i, x in enumerate(joined)]
+            return mapped(_all(case, smooth_only=True), _ROWS, over)(*full)
 
-        tangents = [[t if over[i] else t0 for i, t, t0 in zip(which, ts, vectors[0][1])] for _, ts in vectors]
-        of_rows = [gradient(*row, *gs) for row, (gs, _) in zip(picked, vectors, strict=True)]
+        gs, ts = stacked
         point = [joined[i] for i in which]
-        results["gradient inside"] = (mapped(gradient, _ROWS, [*over, *[True for _ in stacked[0]]])(*joined, *stacked[0]), of_rows)
-        results["gradient outside"] = (vjp(on_rows, point)[1](stacked[0]), of_rows)
-        moved = [t if over[i] else t0 for i, t, t0 in zip(which, stacked[1], vectors[0][1], strict=True)]
-        results["tangent outside"] = (
-            jvp(on_rows, point, moved)[1],
-            [jvp(smooth(case, row, which), [row[i] for i in which], ts)[1] for row, ts in zip(picked, tangents, strict=True)],
-        )
+        moved = [ts[n] if over[i] else vectors[0][1][n] for n, i in enumerate(which)]
+        results["gradient inside"] = mapped(_gradient(case, len(gs)), _ROWS, [*over, *[True for _ in gs]])(*joined, *gs)
+        results["gradient outside"] = vjp(outside, point)[1](gs)
+        results["tangent outside"] = jvp(outside, point, moved)[1]
+        if parts == "whole":
+            break
     return found
+
+
+def _mapped_values(*args: Any) -> list[Any]:
+    return _mapped(*args, parts="values")
+
+
+def _mapped_wholly(*args: Any) -> list[Any]:
+    return _mapped(*args, parts="whole")
+
+
+def _same_rows(case: Case, got: Sequence[Any], want: Sequence[Any]) -> None:
+    names = input_names(case.op, case.inputs)
+    for subset, results, rows in zip(subsets(len(names)), got, want, strict=False):
+        for what, mapped_over in results.items():
+            expected = _stack(rows[what.split()[0]])
+            if what == "gradient outside":  # what is not mapped gathers the rows' gradients
+                pairs = zip(moving(case), expected, strict=True)
+                expected = [g if i in subset else np.sum(g, 0) for i, g in pairs]
+            same(case, f"{what} of vmap over {', '.join(names[i] for i in subset)}", mapped_over, expected)
 
 
 def _all(case: Case, smooth_only: bool = False) -> Callable[..., list[Any]]:

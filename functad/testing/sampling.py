@@ -107,8 +107,9 @@ def cast(inputs: Sequence[Any], dtype: dtypes.DType) -> tuple[Any, ...]:
     )
 
 
-def with_edges(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-    """The shapes with each of their lengths set to 0 in turn, and all of them 0-d."""
+def with_edges(shapes: Sequence[tuple[int, ...]], scalars: bool) -> Iterator[list[tuple[int, ...]]]:
+    """The shapes with each of their lengths set to 0 in turn, and with `scalars` all of them 0-d."""
     for length in sorted({n for shape in shapes for n in shape if n}):
         yield [tuple(0 if n == length else n for n in shape) for shape in shapes]
-    yield [() for _ in shapes]
+    if scalars:
+        yield [() for _ in shapes]

@@ -87,14 +87,18 @@ def sequence(argnums: Argnums) -> Sequence[Any]:
 
 
 def tensors(args: Sequence[Any], where: str, names: Sequence[str]) -> tuple[list[Any], list[tree.Structure]]:
-    """All leaves of `args` in a row, as tensors, and the structure of each; `names` are for messages."""
-    leaves: list[Any] = []
-    structures = []
-    for name, arg in zip(names, args, strict=True):
-        found, structure = tree.flatten(arg)
-        leaves.extend([_tensor(x, where, name, structure, i) for i, x in enumerate(found)])
-        structures.append(structure)
-    return leaves, structures
+    """All leaves of `args` in a row, as tensors, and the structure of each; `names` are for messages.
+
+    Arrays and numbers go to the device of the tensors among them.
+    """
+    parts = [tree.flatten(arg) for arg in args]
+    like = next((x for found, _ in parts for x in found if isinstance(x, Handle)), None)
+    leaves = [
+        _tensor(x, like, where, name, structure, i)
+        for name, (found, structure) in zip(names, parts, strict=True)
+        for i, x in enumerate(found)
+    ]
+    return leaves, [structure for _, structure in parts]
 
 
 def differentiable(
@@ -118,9 +122,9 @@ def differentiable(
     return leaves, structures
 
 
-def _tensor(x: Any, where: str, name: str, structure: tree.Structure, index: int) -> Any:
+def _tensor(x: Any, like: Any, where: str, name: str, structure: tree.Structure, index: int) -> Any:
     try:
-        x = operand(x, where=where)
+        x = operand(x, like, where=where)
     except ArgumentTypeError:
         path = tree.paths_of(structure)[index]
         raise ArgumentTypeError(

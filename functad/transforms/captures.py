@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class Captures:
     def __init__(self, fn: Any):
         self._fn = fn
         self._others: list[tuple[Read, Any]] = []  # what was found to be no tensor, and must still be that
-        self._tensors: list[tuple[Read, bool]] = []  # where tensors are; whether in a container
+        self._tensors: list[tuple[Read, list[Any] | None]] = []  # where tensors are; what else a container holds
         self._walk()
 
     def __call__(self) -> list[Any]:
@@ -37,7 +38,7 @@ class Captures:
                 self._walk()
                 break
         found = self._collect()
-        if found is None:  # a tensor was rebound to something else
+        if found is None:  # something else than a tensor was rebound
             self._walk()
             found = self._collect()
         assert found is not None
@@ -45,10 +46,14 @@ class Captures:
 
     def _collect(self) -> list[Any] | None:
         found: list[Any] = []
-        for read, inside in self._tensors:
+        for read, others in self._tensors:
             value = read()
-            if inside:
-                found.extend(x for x in _leaves(value) if isinstance(x, Handle))
+            if others is not None:
+                leaves = _leaves(value)
+                found.extend([x for x in leaves if isinstance(x, Handle)])
+                rest = [x for x in leaves if not isinstance(x, Handle)]
+                if len(rest) != len(others) or any([x is not y for x, y in zip(rest, others, strict=True)]):
+                    return None
             elif isinstance(value, Handle):
                 found.append(value)
             else:
@@ -62,7 +67,7 @@ class Captures:
         for read in queue:
             value = read()
             if isinstance(value, Handle):
-                self._tensors.append((read, False))
+                self._tensors.append((read, None))
                 continue
             if id(value) not in seen:
                 seen.add(id(value))
@@ -75,7 +80,7 @@ class Captures:
         if isinstance(value, _PLAIN):
             return []
         if isinstance(value, types.FunctionType):
-            if (value.__module__ or "").partition(".")[0] in _OURS and not value.__closure__:
+            if _is_ours(value) and not value.__closure__:
                 return []
             return _code_references(value)
         if isinstance(value, types.MethodType):
@@ -83,11 +88,13 @@ class Captures:
         if isinstance(value, functools.partial):
             return [_constant(x) for x in (value.func, *value.args, *value.keywords.values())]
         if callable(value) and hasattr(value, "__wrapped__"):
-            return [_constant(value.__wrapped__)]
+            return [_constant(x) for x in (value.__wrapped__, *getattr(value, "_rules", ()))]
         leaves = _leaves(value)
-        if any(isinstance(x, Handle) for x in leaves):
-            self._tensors.append((read, True))
-        return [_constant(x) for x in leaves if x is not value and not isinstance(x, Handle)]
+        if len(leaves) == 1 and leaves[0] is value:
+            return []
+        rest = [x for x in leaves if not isinstance(x, Handle)]
+        self._tensors.append((read, rest))
+        return [_constant(x) for x in rest]
 
 
 class _constant:
@@ -106,9 +113,9 @@ def _code_references(fn: types.FunctionType) -> list[Read]:
     """What a function's code names outside itself."""
     reads: list[Read] = [functools.partial(_cell, cell) for cell in fn.__closure__ or ()]
     reads += [_constant(x) for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())]
-    if (fn.__module__ or "").partition(".")[0] not in _OURS:
+    if not _is_ours(fn):
         space = fn.__globals__
-        reads += [functools.partial(space.get, name, _EMPTY) for name in _names(fn.__code__) if name in space]
+        reads += [functools.partial(space.get, name, _EMPTY) for name in global_names(fn.__code__)]
     return reads
 
 
@@ -120,12 +127,16 @@ def _cell(cell: types.CellType) -> Any:
 
 
 @functools.lru_cache(4096)
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    """The names that code and the functions defined in it look up."""
-    names = list(code.co_names)
+def global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The global names that code and the functions defined in it read."""
+    return _named(code, "LOAD_GLOBAL", "LOAD_NAME")
+
+
+def _named(code: types.CodeType, *operations: str) -> tuple[str, ...]:
+    names = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names.extend(_names(constant))
+            names.extend(_named(constant, *operations))
     return tuple(dict.fromkeys(names))
 
 
@@ -134,3 +145,73 @@ def _leaves(value: Any) -> list[Any]:
         return tree.leaves(value)
     except (TypeError, ValueError):  # not a pytree: sets of mixed types and the like
         return []
+
+
+# --- functions that read names as they were
+
+
+def frozen(fn: Any, done: dict[int, Any] | None = None) -> Any:
+    """`fn`, with the values that its closure and its global names have now.
+
+    Also that of the functions it reaches, by name or closure. What it writes stays shared.
+    """
+    return _frozen(fn, {} if done is None else done)
+
+
+def _frozen(value: Any, done: dict[int, Any]) -> Any:
+    if id(value) in done:
+        return done[id(value)]
+    if isinstance(value, types.MethodType):
+        return types.MethodType(_frozen(value.__func__, done), value.__self__)
+    if type(value) is functools.partial:
+        return functools.partial(_frozen(value.func, done), *value.args, **value.keywords)
+    if not isinstance(value, types.FunctionType) or (_is_ours(value) and not value.__closure__):
+        return value
+    code = value.__code__
+    space, globals_read = value.__globals__, global_names(code)
+    if _is_ours(value) or _written_globals(code):
+        globals_read = ()
+    else:
+        space = {name: x for name, x in space.items() if name.startswith("__")}
+    written = _written_cells(code)
+    cells = [
+        cell if name in written else types.CellType()
+        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True)
+    ]
+    copy = types.FunctionType(code, space, value.__name__, value.__defaults__, tuple(cells))
+    copy.__kwdefaults__ = value.__kwdefaults__
+    copy.__qualname__, copy.__module__ = value.__qualname__, value.__module__
+    copy.__dict__.update(value.__dict__)
+    done[id(value)] = copy
+    same = True
+    for cell, now in zip(cells, value.__closure__ or (), strict=True):
+        content = _cell(now)
+        if cell is not now and content is not _EMPTY:
+            cell.cell_contents = _frozen(content, done)
+            same = same and _is_stable(content) and cell.cell_contents is content
+    for name in globals_read:
+        content = value.__globals__.get(name, _EMPTY)
+        if content is not _EMPTY:
+            space[name] = _frozen(content, done)
+            same = same and _is_stable(content) and space[name] is content
+    if same:  # nothing it reads can change: keep its identity
+        done[id(value)] = value
+    return done[id(value)]
+
+
+def _is_ours(fn: types.FunctionType) -> bool:
+    return str(fn.__globals__.get("__name__", "")).partition(".")[0] in _OURS
+
+
+def _is_stable(value: Any) -> bool:
+    return isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType, types.FunctionType))
+
+
+@functools.lru_cache(4096)
+def _written_globals(code: types.CodeType) -> tuple[str, ...]:
+    return _named(code, "STORE_GLOBAL", "DELETE_GLOBAL")
+
+
+@functools.lru_cache(4096)
+def _written_cells(code: types.CodeType) -> frozenset[str]:
+    return frozenset(_named(code, "STORE_DEREF", "DELETE_DEREF")) & frozenset(code.co_freevars)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from functad import dtypes, tree
-from functad.backends.trace import open_trace
+from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentError, ArgumentTypeError
@@ -56,7 +56,7 @@ class Jitted:
         tensors = [x if isinstance(x, Handle) else self._tensor(x, dynamic, i) for i, x in enumerate(leaves)]
         outside = self._captures()
         base = base_tensor(tensors[0] if tensors else outside[0])._backend if tensors or outside else None
-        base = getattr(base, "base", base) or Device.default().base
+        base = (base.base if isinstance(base, Trace) else base) or Device.default().base
         key = (
             structure,
             static,

@@ -28,6 +28,8 @@ from functad.tape import sweep
 class StagedOp(Op):
     """A program as one op, compiled as a whole on XLA; its outputs are always a tuple."""
 
+    whole = True
+
     def __init__(self, name: str, program: Program, base: BaseBackend, donate: tuple[int, ...] = ()):
         super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
         self.program = program

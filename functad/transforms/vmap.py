@@ -90,14 +90,15 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     names.extend([f"keyword argument {path}" for path in tree.paths_of(named)])
     if not found:
         raise ArgumentError("vmap: the function was called without any array; pass at least one argument that holds one.")
-    return [_leaf(*each) for each in zip(found, axes, names, strict=True)], structure
+    like = next((x for x in found if isinstance(x, Handle)), None)
+    return [_leaf(*each, like) for each in zip(found, axes, names, strict=True)], structure
 
 
-def _leaf(x: Any, axis: int | None, place: str) -> _Leaf:
+def _leaf(x: Any, axis: int | None, place: str, like: Any) -> _Leaf:
     if axis is None:
         return _Leaf(x, None, place)
     try:
-        x = operand(x, where="vmap")
+        x = operand(x, like, where="vmap")
     except ArgumentTypeError:
         raise ArgumentTypeError(
             f"vmap: {place} is {x!r} of type {type(x).__name__}, which has no axis to map. Give it None in in_axes, or "
