@@ -57,7 +57,7 @@ _TEXT = {
         "on the way",
     ),
     Reason.CUT_BY_DETACH: (
-        "every path from the tensor to the output passes through detach() or stop_gradient()",
+        "every path from the tensor to the output passes through detach(), stop_gradient() or no_grad()",
         "leave out the detach(), or ask for the gradient of the detached handle",
     ),
     Reason.CUT_BY_INT_CAST: (

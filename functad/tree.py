@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 import optree
 
+from functad.dispatch import Handle
 from functad.errors import StructureError
 
 Structure = optree.PyTreeSpec
@@ -56,9 +58,8 @@ def up_to(structure: Structure, tree: Any, where: str) -> list[Any]:
     """What stands in `tree` at the leaves of `structure`."""
     try:
         return structure.flatten_up_to(tree)
-    except ValueError as error:
-        found = flatten(tree)[1]
-        raise StructureError(f"{where}: expected the structure {structure}, got {found} ({error}).") from None
+    except ValueError:
+        raise StructureError(f"{where}: expected the structure {structure}, got {flatten(tree)[1]}.") from None
 
 
 def spread(prefix: Any, structure: Structure, tree: Any, name: str, where: str) -> list[Any]:
@@ -84,3 +85,8 @@ def match(structure: Structure, tree: Any, where: str) -> list[Any]:
     if other != structure:
         raise StructureError(f"{where}: expected the structure {structure}, got {other}.")
     return found
+
+
+def flatten_as_jax(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a pytree of JAX, with tensors as leaves, and its structure."""
+    return jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Handle))

@@ -347,6 +347,8 @@ def test_errors_name_axis_index_and_length(device):
         x[::0]
     with pytest.raises(fd.errors.ShapeError, match="do not broadcast"):
         x[[0, 1], [0, 1, 2]]
+    with pytest.raises(fd.errors.ShapeError, match="ragged"):
+        x.at[[[0, 1], [0]]].set(1.0)
     with pytest.raises(fd.errors.OutOfBoundsError, match="the axis is empty"):
         put(ramp(0), device)[0]
     with pytest.raises(IndexError):

@@ -190,7 +190,7 @@ def composed(lib, stack, fn):
 
 @functools.cache
 def by_jax(stack, fn):
-    return np.asarray(composed(JAX, stack, fn)(jnp.asarray(POINT)))
+    return np.asarray(jax.jit(composed(JAX, stack, fn))(POINT))
 
 
 @functools.cache

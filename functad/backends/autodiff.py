@@ -12,7 +12,7 @@ from functad.dispatch import base_tensor, bind
 from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
 from functad.levels import Level, _unrecorded
-from functad.ops.op import Cost, Op, Type
+from functad.ops.op import Cost, Keep, Op, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, sweep
@@ -47,28 +47,28 @@ class Autodiff:
         """Compute `op` on the values below, and record it if an input is tracked."""
         lowered = []
         contexts = []
-        tracked = False
+        tracked = []
         for x in inputs:
             if x._backend is self:
                 lowered.append(x._value)
                 contexts.append(x._context)
-                tracked = tracked or x._context.tracked
+                tracked.append(x._context.tracked)
             else:
                 lowered.append(x)
                 contexts.append(None)
-        if not (tracked and op.differentiable and self.level[0] > _unrecorded.get()):
+                tracked.append(False)
+        if not (True in tracked and op.differentiable and self.level[0] > _unrecorded.get()):
             out = bind(op, lowered, params)
             if type(out) is tuple:
                 return tuple([self._untracked(o, contexts) for o in out])
             return self._untracked(out, contexts)
-        parents = tuple([c if c is not None and c.tracked and op.takes(i) else None for i, c in enumerate(contexts)])
-        recorded = op.recorded(tuple([p is not None for p in parents]))
+        wanted, recorded, keep = op.plan(tuple(tracked))
         if recorded is None:
             out = bind(op, lowered, params)
-            return self._record(op, params, lowered, contexts, parents, out, out)
+            return self._record(op, params, lowered, contexts, wanted, keep, out, out)
         out = recorded.apply(lowered, params)
         visible, residuals = out[: recorded.visible], out[recorded.visible :]
-        return self._record(recorded, params, lowered, contexts, parents, visible, residuals)
+        return self._record(recorded, params, lowered, contexts, wanted, recorded.keep(wanted), visible, residuals)
 
     def _record(
         self,
@@ -76,22 +76,24 @@ class Autodiff:
         params: tuple[Any, ...],
         lowered: list[Any],
         contexts: list[AnyNode | None],
-        parents: tuple[AnyNode | None, ...],
+        wanted: tuple[bool, ...],
+        keep: Keep,
         out: Any,
         kept: Any,
     ) -> Any:
         """Wrap `out`, with a node that keeps what the rule needs (`kept` as its output)."""
         single = type(out) is not tuple
-        if not any(parents) or (single and not dtypes.is_inexact(out._dtype)):
+        if True not in wanted or (single and not dtypes.is_inexact(out._dtype)):
             return self._untracked(out, contexts) if single else tuple([self._untracked(o, contexts) for o in out])
-        keep = op.keep(tuple([p is not None for p in parents]))
+        parents = tuple([c if want else None for c, want in zip(contexts, wanted, strict=True)])
         recompute = self.balanced and single and op.cost is Cost.MEMORY
+        values, types, keep_out = keep
         inputs: list[Any] = []
         for i, value in enumerate(lowered):
             parent = parents[i]
-            if recompute or i in keep.values:
+            if recompute or i in values:
                 inputs.append(parent if type(parent) is Node and parent.recompute else value)
-            elif i in keep.types:
+            elif i in types:
                 inputs.append(Type(value._shape, value._dtype) if parent is None else parent)
             else:
                 inputs.append(None)
@@ -100,7 +102,7 @@ class Autodiff:
             params,
             parents,
             tuple(inputs),
-            kept if keep.out and not recompute else None,
+            kept if keep_out and not recompute else None,
             out._shape if single else tuple([Type(o._shape, o._dtype) for o in out]),
             out._dtype if single else None,
             _leaves(parents),
@@ -122,7 +124,8 @@ class Autodiff:
         if self.functional:
             leaf = Leaf(out._shape, out._dtype)
         else:
-            cuts = tuple([Cut("int", c.leaves) for c in contexts if c is not None and c.tracked])
+            kind = "detach" if dtypes.is_inexact(out._dtype) else "int"
+            cuts = tuple([Cut(kind, c.leaves) for c in contexts if c is not None and c.tracked])
             leaf = Leaf(out._shape, out._dtype, origins=cuts + _origins(contexts))
         return Tensor(self, out, leaf, out._shape, out._dtype)
 

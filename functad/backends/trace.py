@@ -18,7 +18,7 @@ from functad.backends.base import BaseBackend, refuse
 from functad.device import Device
 from functad.dispatch import bind, tracing
 from functad.errors import ConcreteValueError, FunctadError, LevelError
-from functad.levels import BASE, Level
+from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
 from functad.tensor import Tensor
 from functad.where import user_line
@@ -124,6 +124,8 @@ class Trace(BaseBackend):
         single = isinstance(out, Type)
         made = tuple([self._variable(t) for t in ((out,) if single else out)])
         self.equations.append(Equation(op, params, places, tuple([x._value for x in made]), single))
+        if not is_recording(self.level) and op is not _STOP:
+            made = tuple([self.detach(x) for x in made])
         return made[0] if single else made
 
     def place(self, x: Tensor) -> int | Tensor:
@@ -150,6 +152,13 @@ class Trace(BaseBackend):
     def _variable(self, type: Type) -> Tensor:
         self.types.append(type)
         return Tensor(self, len(self.types) - 1, None, type.shape, type.dtype)
+
+    def detach(self, x: Tensor) -> Tensor:
+        """`x` as a constant for whatever differentiates the program later."""
+        return self.run(_STOP, [x], ()) if dtypes.is_inexact(x._dtype) else x
+
+    def constant(self, x: Tensor) -> Tensor:
+        return self.detach(x)
 
     def device(self, x: Tensor) -> Device:
         return Device(self.base)
@@ -223,3 +232,4 @@ class open_trace:
 
 
 _ESCAPED = Op("escaped", lambda xp, x: x)
+_STOP = Op("stop", lambda xp, x: x, differentiable=False, doc="x, as a constant of every tape and tangent.")

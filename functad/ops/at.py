@@ -22,7 +22,17 @@ from functad.ops.axes import normalize_axis
 from functad.ops.index import getitem
 from functad.ops.logic import where
 from functad.ops.operand import as_array, operand
-from functad.ops.plan import Plan, along, check_inside, check_lengths, concrete, integers, one_axis, read_index
+from functad.ops.plan import (
+    Plan,
+    along,
+    check_inside,
+    check_lengths,
+    concrete,
+    index_array,
+    integers,
+    one_axis,
+    read_index,
+)
 from functad.ops.rules import add, broadcast, mul, reshape_op
 from functad.ops.scatter import (
     gather_op,
@@ -154,7 +164,7 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
 def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) -> Any:
     name = name or f"x.at[...].{kind}"
     value = _cast(value, x, name)
-    mask = _lone_mask(x, index)
+    mask = _lone_mask(x, index, name)
     if mask is not None:
         row = _row_value(value, x, mask, name)
         if row is not None:
@@ -246,12 +256,12 @@ def _distinct(piece: Any, plan: Plan) -> bool:
     return np.unique(places).size == places.size
 
 
-def _lone_mask(x: Any, index: Any) -> Any:
+def _lone_mask(x: Any, index: Any, name: str) -> Any:
     """The index as a bool tensor, if it is one boolean mask and nothing else."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
     if isinstance(index, list):
-        index = np.asarray(index)
+        index = index_array(index, name)
     if not isinstance(index, (Handle, np.ndarray, jax.Array)) or index.dtype != bool or not 0 < index.ndim <= x.ndim:
         return None
     return operand(index, x)

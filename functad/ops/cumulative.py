@@ -84,13 +84,18 @@ def _shift(xp: Any, x: Any, *, axis: int, reverse: bool, fill: float) -> Any:
 
 
 def _recurrence(xp: Any, x: Any, y: Any, *, axis: int, reverse: bool) -> Any:
-    """By doubling: after each pass an element holds the composition of twice as many steps."""
     dtype = y.dtype
     x, y = _accumulator(x), _accumulator(y)
+
+    def after(first: Any, then: Any) -> Any:
+        """The step `out -> x * out + y` that two steps make together."""
+        return _masked_product(xp, first[0], then[0]), _masked_product(xp, first[1], then[0]) + then[1]
+
+    if xp is not np:
+        return jax.lax.associative_scan(after, (x, y), reverse, axis)[1].astype(dtype) if x.shape[axis] else y
     by = 1
-    while by < x.shape[axis]:
-        y = y + _masked_product(xp, _move(xp, y, axis, reverse, 0, by), x)
-        x = _masked_product(xp, _move(xp, x, axis, reverse, 1, by), x)
+    while by < x.shape[axis]:  # after each pass an element stands for twice as many steps
+        x, y = after((_move(xp, x, axis, reverse, 1, by), _move(xp, y, axis, reverse, 0, by)), (x, y))
         by *= 2
     return y.astype(dtype)
 

@@ -120,8 +120,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
         common = np.broadcast_shapes(*others)
     except ValueError:
         raise ShapeError(
-            f"take_along_axis: indices of shape {indices.shape} do not fit x of shape {x.shape}: they take as many axes, "
-            f"and all but axis {axis} must broadcast."
+            f"take_along_axis: indices of shape {indices.shape} do not fit x of shape {x.shape}: they take as many "
+            f"axes, and all but axis {axis} must broadcast."
         ) from None
     check_inside(x, axis, indices, "take_along_axis")
     indices = operand(indices, x, position_dtype(x.shape[axis]))

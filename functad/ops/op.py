@@ -109,6 +109,14 @@ class Keep(NamedTuple):
     out: bool
 
 
+class Plan(NamedTuple):
+    """How a tape records an op for one subset of tracked inputs."""
+
+    wanted: tuple[bool, ...]  # the tracked inputs that the output depends on smoothly
+    recorded: Op | None  # what runs in the op's place
+    keep: Keep | None  # what is kept; for a recorded form, known once it has run
+
+
 @dataclass(eq=False)
 class Op:
     """One primitive operation. Hashed by identity; the op table is `functad.ops.TABLE`."""
@@ -139,14 +147,15 @@ class Op:
         self.variadic = any(a.kind is a.VAR_POSITIONAL for a in arguments)
         self.__name__ = self.name
         self.__doc__ = self.doc
-        self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # a cache per op
+        self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # caches per op
+        self.plan = lru_cache(256)(self.plan)  # type: ignore[method-assign]
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The front door: make operands of `inputs`, promote their dtypes, run."""
         values = tuple([params[name] for name in self.params]) if params else ()
-        if len(inputs) == 2 and self.promote == "numeric":
-            x, y = inputs
-            if isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype:
+        x, y = inputs[0], inputs[-1]
+        if isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2:
+            if self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f"):
                 return bind(self, inputs, values)
         return bind(self, operands(self.name, self.promote, inputs), values)
 
@@ -222,6 +231,12 @@ class Op:
                 elif read.kind == "out":
                     out = True
         return Keep(frozenset(values), frozenset(types - values), out)
+
+    def plan(self, tracked: tuple[bool, ...]) -> Plan:
+        """How a tape records this op when the inputs in `tracked` are on it."""
+        wanted = tuple([t and self.takes(i) for i, t in enumerate(tracked)])
+        recorded = self.recorded(wanted)
+        return Plan(wanted, recorded, self.keep(wanted) if recorded is None else None)
 
     def derivative(self, fn: Rule | None, leading: int) -> Derivative | None:
         """Bind a rule's function to this op's inputs, output and parameters by name."""

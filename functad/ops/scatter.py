@@ -117,7 +117,7 @@ def _numpy_updater(update: Any) -> Any:
     def scatter(
         xp: Any, x: Any, values: Any, indices: Sequence[Any], axes: Axes, position: int, mode: str = "drop"
     ) -> Any:
-        out = x.copy()
+        out = np.array(x)
         rows, key, inside = _numpy_key(out, indices, axes)
         values = _flat_rows(values, indices, position)
         if not inside.all():
@@ -284,6 +284,12 @@ repeat_ranks_op: Op = nondiff(
     "repeat_ranks",
     _ranks,
     cost=Cost.COMPUTE,
+    samples=Samples(
+        make=lambda rng: [
+            (tuple(inputs), {"shape": shape, "axes": params["axes"]})
+            for (_, *inputs), params, shape in _samples(rng, "x")
+        ]
+    ),
     doc="A stable order that brings updates of one place together, and the number of those before each in it.",
 )
 
@@ -309,6 +315,12 @@ shares_op: Op = nondiff(
     "shares",
     _shares,
     cost=Cost.COMPUTE,
+    samples=Samples(
+        make=lambda rng: [
+            ((x, values, _numpy_max(np, x, values, indices, **params), *indices), params)
+            for (x, values, *indices), params, _ in _samples(rng, "both")
+        ]
+    ),
     doc="After a scatter with max or min: the share of each element of x and of values in its place of the result.",
 )
 

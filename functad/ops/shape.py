@@ -291,7 +291,9 @@ def atleast_3d(*xs: Any) -> Any:
     >>> fd.ops.atleast_3d(fd.ones(3)).shape
     (1, 3, 1)
     """
-    return _each(xs, "atleast_3d", lambda x: unchanged(x) if x.ndim > 2 else expand_dims(x, ((0, 1, 2), (0, 2), 2)[x.ndim]))
+    return _each(
+        xs, "atleast_3d", lambda x: unchanged(x) if x.ndim > 2 else expand_dims(x, ((0, 1, 2), (0, 2), 2)[x.ndim])
+    )
 
 
 def flip(x: Any, axis: Any = None) -> Any:

@@ -135,7 +135,7 @@ def _unslice_numpy(xp: Any, x: Any, *starts: Any, shape: tuple[int, ...], cuts: 
 
 
 def _put_slice_numpy(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
-    out = x.copy()
+    out = np.array(x)  # a copy; a row of a batch may be a NumPy scalar
     out[_key(x.shape, starts, cuts)] = values
     return out
 

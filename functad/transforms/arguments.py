@@ -198,12 +198,12 @@ def split_aux(out: Any, has_aux: bool, where: str) -> tuple[Any, Any]:
     """(value, aux) of what a function returned."""
     if not has_aux:
         return out, None
-    if not (isinstance(out, tuple) and len(out) == 2):
+    if not (isinstance(out, (tuple, list)) and len(out) == 2):
         size = f" of length {len(out)}" if isinstance(out, (tuple, list)) else ""
         raise ArgumentTypeError(
             f"{where}(has_aux=True): the function must return a pair (value, aux), got {type(out).__name__}{size}."
         )
-    return out
+    return out[0], out[1]
 
 
 def outputs(out: Any, backend: Any, where: str) -> tuple[list[Any], tree.Structure]:

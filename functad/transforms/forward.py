@@ -43,13 +43,19 @@ def jvp(
     (6.0, 23.0)
     """
     check_callable(fn, "jvp")
-    _check_sequences("jvp", primals, tangents)
-    values, structures = tensors(primals, "jvp", [f"primals[{i}]" for i in range(len(primals))])
-    blanks = [Blank(x) for x in values]
-    moving = _tangents("jvp", tangents, structures, blanks)
-    out, structure, moved, aux = push_through("jvp", fn, values, structures, moving, has_aux)
-    value, tangent = tree.unflatten(structure, out), tree.unflatten(structure, moved)
+    value, tangent, aux = push_along("jvp", fn, primals, tangents, has_aux)
     return (value, tangent, aux) if has_aux else (value, tangent)
+
+
+def push_along(
+    where: str, fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, Any, Any]:
+    """The value of `fn`, its derivative along `tangents`, and aux."""
+    _check_sequences(where, primals, tangents)
+    values, structures = tensors(primals, where, [f"primals[{i}]" for i in range(len(primals))])
+    moving = _tangents(where, tangents, structures, [Blank(x) for x in values])
+    out, structure, moved, aux = push_through(where, fn, values, structures, moving, has_aux)
+    return tree.unflatten(structure, out), tree.unflatten(structure, moved), aux
 
 
 def push_through(

@@ -50,7 +50,7 @@ def value_and_grad(
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        value, aux, grads = differentiate("value_and_grad", fn, argnums, has_aux, holomorphic, args, kwargs)
+        value, aux, grads = differentiate("value_and_grad", fn, argnums, args, kwargs, has_aux, holomorphic)
         return ((value, aux) if has_aux else value), grads
 
     return wrapped
@@ -69,7 +69,7 @@ def grad(
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        _, aux, grads = differentiate("grad", fn, argnums, has_aux, holomorphic, args, kwargs)
+        _, aux, grads = differentiate("grad", fn, argnums, args, kwargs, has_aux, holomorphic)
         return (grads, aux) if has_aux else grads
 
     return wrapped
@@ -79,13 +79,13 @@ def differentiate(
     where: str,
     fn: Callable[..., Any],
     argnums: Argnums,
-    has_aux: bool,
-    holomorphic: bool,
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, Any] | None = None,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The value of one call, its aux, and its gradient."""
-    args, kwargs = positional(fn, args, kwargs, argnums)
+    args, kwargs = positional(fn, args, kwargs or {}, argnums)
     numbers = indices(argnums, len(args), where)
     primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic)
     with opened(Autodiff) as tape:

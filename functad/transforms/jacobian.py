@@ -25,8 +25,8 @@ from functad.transforms.arguments import (
     unflatten,
     wraps,
 )
-from functad.transforms.forward import jvp, push_through
-from functad.transforms.grad import grad
+from functad.transforms.forward import push_along, push_through
+from functad.transforms.grad import differentiate
 from functad.transforms.vjp import trace_back
 
 
@@ -43,16 +43,20 @@ def jacrev(
     >>> fd.jacrev(lambda x: x * x)(fd.tensor([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    check_callable(fn, "jacrev")
+    return _jacrev("jacrev", fn, argnums, has_aux, holomorphic)
+
+
+def _jacrev(where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool) -> Callable[..., Any]:
+    check_callable(fn, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, call = _choose("jacrev", fn, argnums, args, kwargs, holomorphic)
-        out, structure, pullback, aux = trace_back("jacrev", call, chosen, has_aux)
+        chosen, call = _choose(where, fn, argnums, args, kwargs, holomorphic)
+        out, structure, pullback, aux = trace_back(where, call, chosen, has_aux)
         structures = [tree.flatten(x)[1] for x in chosen]
         blocks = []
         for i, (y, path) in enumerate(zip(out, tree.paths_of(structure), strict=True)):
-            _check_output(y, "jacrev", path, holomorphic)
+            _check_output(y, where, path, holomorphic)
             blocks.append(_inputs(structures, _rows(pullback, i, Blank(y)), argnums))
         jacobian = tree.unflatten(structure, blocks)
         return (jacobian, aux) if has_aux else jacobian
@@ -83,15 +87,18 @@ def jacfwd(
     >>> fd.jacfwd(lambda x: x * x)(fd.tensor([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    check_callable(fn, "jacfwd")
+    return _jacfwd("jacfwd", fn, argnums, has_aux, holomorphic)
+
+
+def _jacfwd(where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool) -> Callable[..., Any]:
+    check_callable(fn, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, call = _choose("jacfwd", fn, argnums, args, kwargs, holomorphic)
-        numbers = range(len(chosen))
-        values, structures = differentiable(chosen, numbers, "jacfwd", holomorphic)
+        chosen, call = _choose(where, fn, argnums, args, kwargs, holomorphic)
+        values, structures = differentiable(chosen, range(len(chosen)), where, holomorphic)
         inputs = [Blank(x) for x in values]
-        _check_real(inputs, holomorphic)
+        _check_inputs(inputs, where, holomorphic)
         sizes = [int(np.prod(of.shape, dtype=int)) if of.smooth else 0 for of in inputs]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         total = sum(sizes)
@@ -100,14 +107,14 @@ def jacfwd(
                 batch.wrap(_basis(of, total, start, size)) if of.smooth else None
                 for of, start, size in zip(inputs, starts, sizes, strict=True)
             ]
-            out, structure, moved, aux = push_through("jacfwd", call, values, structures, moving, has_aux)
-            for y, path in zip(out, tree.paths_of(structure), strict=True):
-                _check_output(y, "jacfwd", path, holomorphic)
-            columns = [moveaxis(batch.unwrap(t), 0, -1) for t in moved]
+            out, structure, moved, aux = push_through(where, call, values, structures, moving, has_aux)
+            columns = [None if t is None else moveaxis(batch.unwrap(t), 0, -1) for t in moved]
         blocks = []
-        for column in columns:
+        for y, column, path in zip(out, columns, tree.paths_of(structure), strict=True):
+            if holomorphic:
+                _check_output(y, where, path, holomorphic)
             pieces = [
-                reshape(_piece(column, start, size, total), column.shape[:-1] + of.shape) if of.smooth else None
+                reshape(_piece(column, start, size, total), y.shape + of.shape) if column is not None and size else None
                 for of, start, size in zip(inputs, starts, sizes, strict=True)
             ]
             blocks.append(_inputs(structures, pieces, argnums))
@@ -129,8 +136,8 @@ def hessian(
     >>> fd.hessian(lambda x: x[0] * x[0] * x[1])(fd.tensor([1.0, 2.0])).tolist()
     [[4.0, 2.0], [2.0, 0.0]]
     """
-    check_callable(fn, "hessian")
-    return jacfwd(jacrev(fn, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+    gradient = _jacrev("hessian", fn, argnums, has_aux, holomorphic)
+    return _jacfwd("hessian", gradient, argnums, has_aux, holomorphic)
 
 
 def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -144,8 +151,8 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     [6.0, 0.0]
     """
     check_callable(fn, "hvp")
-    single = len(primals) == 1
-    return jvp(grad(fn, 0 if single else tuple(range(len(primals)))), primals, tangents)[1]
+    argnums = tuple(range(len(primals))) if len(primals) != 1 else 0
+    return push_along("hvp", lambda *args: differentiate("hvp", fn, argnums, args)[2], primals, tangents)[1]
 
 
 def _choose(
@@ -165,11 +172,11 @@ def _choose(
     return unflatten(structures, leaves), call
 
 
-def _check_real(inputs: Sequence[Blank], holomorphic: bool) -> None:
+def _check_inputs(inputs: Sequence[Blank], where: str, holomorphic: bool) -> None:
     for of in inputs:
         if of.dtype.kind == "c" and not holomorphic:
             raise DTypeError(
-                f"jacfwd: an input is {of.dtype}. Pass holomorphic=True for a holomorphic function, use fd.jacrev for a "
+                f"{where}: an input is {of.dtype}. Pass holomorphic=True for a holomorphic function, use fd.jacrev for a "
                 "real function of complex inputs, or fd.jvp."
             )
 
@@ -181,7 +188,7 @@ def _check_output(y: Any, where: str, path: str, holomorphic: bool) -> None:
         raise DTypeError(f"{place}, which has no derivative. Return it as aux (has_aux=True), or make it a float.")
     if holomorphic and of.dtype.kind != "c":
         raise DTypeError(f"{place}, but holomorphic=True needs complex outputs; leave holomorphic out.")
-    if where == "jacrev" and of.dtype.kind == "c" and not holomorphic:
+    if of.dtype.kind == "c" and not holomorphic:
         raise DTypeError(f"{place}. Pass holomorphic=True for a holomorphic function, or use fd.vjp.")
 
 

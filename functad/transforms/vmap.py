@@ -56,6 +56,10 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size:
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = _arguments(in_axes, args, kwargs)
+        if not leaves and axis_size is None:
+            raise ArgumentError(
+                "vmap: the function was called without any array; pass an argument that holds one, or axis_size."
+            )
         size = _size(leaves, axis_size)
         with opened(partial(Batch, size=size)) as batch:
             rows = [batch.wrap(_front(x.value, x.axis)) if x.axis is not None else x.value for x in leaves]
@@ -88,8 +92,6 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     named = tree.flatten(kwargs)[1]
     axes.extend([0] * named.num_leaves)
     names.extend([f"keyword argument {path}" for path in tree.paths_of(named)])
-    if not found:
-        raise ArgumentError("vmap: the function was called without any array; pass at least one argument that holds one.")
     like = next((x for x in found if isinstance(x, Handle)), None)
     return [_leaf(*each, like) for each in zip(found, axes, names, strict=True)], structure
 
