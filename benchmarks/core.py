@@ -43,13 +43,13 @@ def take_turns(contenders: Contenders, calls: int, rounds: int = 40) -> dict[str
     """Microseconds per call of each contender, one number per round."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for call in contenders.values():  # compile, warm caches
-        _wait([call() for _ in range(max(5, calls // 10))][-1])
+        for _ in range(max(5, calls // 10)):
+            _wait(call())
     for _ in range(rounds):
         for name, call in contenders.items():
             start = time.perf_counter()
             for _ in range(calls):
-                out = call()
-            _wait(out)
+                _wait(call())
             times[name].append((time.perf_counter() - start) / calls * 1e6)
     return times
 
@@ -67,7 +67,7 @@ def report(title: str, times: dict[str, list[float]], base: str) -> dict[str, An
 
 
 def _wait(out: Any) -> None:
-    """Until asynchronous results are there; the last ones of a loop imply those before."""
+    """Until asynchronous or deferred results are there, as a program that looks at each would have to."""
     for leaf in jax.tree_util.tree_leaves(out):
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
@@ -181,10 +181,11 @@ def memory() -> dict[str, Any]:
     def forward() -> fd.Tensor:
         return ((p.exp() * p) @ p).sum().block_until_ready()
 
-    def settled() -> float:  # one buffer more or less at the moment of reading is chance
+    def settled() -> float:  # XLA's threads let go of their buffers a moment later
         readings = []
-        for _ in range(5):
+        for _ in range(10):
             forward()
+            time.sleep(0.01)
             readings.append(_resident_mib())
         return min(readings)
 

@@ -62,6 +62,11 @@ def default_float() -> DType:
     return float64 if x64_enabled() else float32
 
 
+def float_of(dtype: DType) -> DType:
+    """The float dtype that functions such as `sin` compute integers of `dtype` in, as in JAX."""
+    return float64 if dtype in (int64, uint64) and x64_enabled() else float32
+
+
 def default_int() -> DType:
     return int64 if x64_enabled() else int32
 
@@ -137,13 +142,18 @@ def _promote(dtypes: tuple[DType, ...], x64: bool) -> DType:
     return np.dtype(jnp.result_type(*dtypes))
 
 
-@lru_cache(4096)
 def with_scalar(dtype: DType, scalar_type: type) -> DType:
     """The dtype of an op between a tensor and a Python number, which is weakly typed."""
-    if scalar_type is bool or dtype.kind == "c" or (is_inexact(dtype) and scalar_type is not complex):
+    return _with_scalar(dtype, scalar_type, x64_enabled())
+
+
+@lru_cache(4096)
+def _with_scalar(dtype: DType, scalar_type: type, x64: bool) -> DType:  # x64 is what the defaults depend on
+    is_complex = issubclass(scalar_type, complex)
+    if scalar_type is bool or dtype.kind == "c" or (is_inexact(dtype) and not is_complex):
         return dtype
-    if scalar_type is complex:
+    if is_complex:
         return complex128 if dtype == float64 else complex64
-    if scalar_type is float:
+    if issubclass(scalar_type, float):  # NumPy's float64 is one too
         return default_float()
     return default_int() if dtype == bool_ else dtype

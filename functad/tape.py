@@ -56,7 +56,7 @@ Origin: TypeAlias = "int | Cut"
 class Leaf:
     """A tensor no op on this tape made: a constant, or a leaf that requires grad."""
 
-    __slots__ = ("__weakref__", "containers", "dtype", "id", "origins", "requirement", "shape")
+    __slots__ = ("__weakref__", "containers", "dtype", "id", "leaves", "origins", "requirement", "shape", "tracked")
 
     def __init__(
         self,
@@ -70,16 +70,10 @@ class Leaf:
         self.shape = shape
         self.dtype = dtype
         self.requirement = requirement
+        self.tracked = requirement is Requirement.GRAD
+        self.leaves: Leaves = self.id
         self.origins = origins
         self.containers: tuple[Any, ...] = ()
-
-    @property
-    def tracked(self) -> bool:
-        return self.requirement is Requirement.GRAD
-
-    @property
-    def leaves(self) -> Leaves:
-        return self.id
 
 
 class Node:

@@ -1,8 +1,40 @@
+"""Fixtures and settings that every test file shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
 import pytest
 
 import functad as fd
+from functad.levels import open_depth
+
+hypothesis.settings.register_profile("local", deadline=None, max_examples=30)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, max_examples=30, derandomize=True, database=None, print_blob=True
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 @pytest.fixture(params=["xla", "numpy"])
-def device(request):
+def device(request: pytest.FixtureRequest) -> fd.Device:
+    """Each base backend."""
     return fd.Device.cpu() if request.param == "xla" else fd.Device.numpy()
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Float64 on XLA."""
+    with fd.enable_x64():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _closes_its_levels() -> Iterator[None]:
+    """No test leaves a transform open or the precision mode changed, however it ends."""
+    x64_before = fd.dtypes.x64_enabled()
+    yield
+    assert open_depth() == 0
+    assert fd.dtypes.x64_enabled() == x64_before

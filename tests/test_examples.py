@@ -47,9 +47,9 @@ def run_digits(digits: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) ->
     digits.main()
 
 
-@pytest.mark.parametrize("style", ["object", "functional"])
-def test_digits_reaches_its_accuracy_and_saves_its_pictures(style, digits, tmp_path, monkeypatch, capsys):
-    run_digits(digits, monkeypatch, "--style", style, "--out", str(tmp_path / "new" / "folder"))
+def test_digits_reaches_its_accuracy_and_saves_its_pictures(digits, tmp_path, monkeypatch, capsys):
+    # In one style only: below, both are shown to compute the same.
+    run_digits(digits, monkeypatch, "--style", "functional", "--out", str(tmp_path / "new" / "folder"))
     report = re.search(r"loss (\S+), test accuracy (\S+)%, (\d+) steps per second", capsys.readouterr().out)
     assert float(report[1]) < 0.05
     assert float(report[2]) >= 97

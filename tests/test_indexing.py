@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 import functad as fd
 from functad import ops
 from functad.backends.xla import compiled
+from functad.ops.scatter import gather_op
 from functad.ops.slices import Cut, slice_op, unslice_op
 from functad.transforms.forward import jvp
 from functad.transforms.vmap import vmap
@@ -97,19 +98,19 @@ def agree(shape, index, device):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(mixtures())
 def test_mixtures_match_numpy(case):
     agree(*case, NUMPY)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(mixtures(max_dims=3))
 def test_mixtures_match_numpy_on_xla(case):
     agree(*case, XLA)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_basic_indices_match_numpy(data):
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
@@ -274,32 +275,33 @@ def test_indices_stay_those_of_the_forward_run():
 # --- positions do not recompile
 
 
-def cache_sizes():
-    return compiled.cache_info().misses, sum(compiled(op, params)._cache_size() for op, params in SEEN)
-
-
-SEEN = [
-    (slice_op, ((Cut(1, keep=False), Cut(3)),)),
-    (slice_op, ((Cut(32), Cut(3)),)),
-    (unslice_op, ((100, 3), (Cut(1, keep=False), Cut(3)))),
-    (unslice_op, ((100, 3), (Cut(32), Cut(3)))),
+ONE, SOME, ROW = Cut(1, keep=False), Cut(32), Cut(3)
+COMPILED = [
+    (slice_op, ((ONE, ROW),)),
+    (slice_op, ((SOME, ROW),)),
+    (unslice_op, ((100, 3), (ONE, ROW))),
+    (unslice_op, ((100, 3), (SOME, ROW))),
+    (gather_op, ((0,), 0, False)),
 ]
 
 
 def test_a_loop_over_positions_compiles_once():
     x = fd.ones((100, 3))
-    f = fd.grad(lambda x, i: (x[i] * x[i]).sum() + (x[i : i + 32] * x[i : i + 32]).sum())
-    f(x, 1)
-    before = cache_sizes()
-    assert all(compiled(op, params)._cache_size() == 1 for op, params in SEEN)
-    for i in range(0, 68, 5):
+    f = fd.grad(lambda x, i: (x[i] * x[i]).sum() + (x[i : i + 32] * x[i : i + 32]).sum() + x[[i, 5]].sum())
+
+    def use(i):
         f(x, i)
-    for i in range(1, 4):
-        x[fd.tensor(i)]
-    for values in ([1, 2], [0, 99], [5, 5]):
-        x[values]
-        before = before if values != [1, 2] else cache_sizes()
-    assert cache_sizes() == before
+        x[fd.tensor(i, dtype="int32")]
+
+    def compilations():
+        return compiled.cache_info().misses, [compiled(op, params)._cache_size() for op, params in COMPILED]
+
+    use(1)
+    before = compilations()
+    for i in range(0, 69, 4):
+        use(i)
+    assert compilations() == before
+    assert min(before[1]) > 0
 
 
 def test_whole_axes_need_no_dynamic_slice():
@@ -309,12 +311,8 @@ def test_whole_axes_need_no_dynamic_slice():
 
     assert "dynamic_slice" not in text((Cut(4, -1), Cut(2, 2)), (4, 3))
     assert "dynamic_slice" in text((Cut(4), Cut(1)), (4, 3), ())
-    assert ops.TABLE["unslice"] is unslice_op
-    for op, params, shape in ((unslice_op, ((6, 3), (Cut(2, 2), Cut(3))), (2, 3)),):
-        lowered = compiled(op, params).lower(
-            jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((), np.int32)
-        )
-        assert "scatter" not in lowered.as_text()
+    types = jax.ShapeDtypeStruct((2, 3), np.float32), jax.ShapeDtypeStruct((), np.int32)
+    assert "scatter" not in compiled(unslice_op, ((6, 3), (Cut(2, 2), Cut(3)))).lower(*types).as_text()
 
 
 # --- errors
@@ -407,7 +405,7 @@ def updates_agree(shape, index, device, seed):
         np.testing.assert_array_equal(got.numpy(), updated(x, index, value, kind), err_msg=kind)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(mixtures(), st.integers(0, 9))
 def test_updates_match_numpy(case, seed):
     updates_agree(*case, NUMPY, seed)

@@ -129,7 +129,7 @@ def test_order_errors():
         ops.topk(x, 4)
     with pytest.raises(ShapeError, match="k=-1"):
         ops.topk(x, -1)
-    with pytest.raises(ArgumentTypeError, match="topk: k must be an int, got 1.5"):
+    with pytest.raises(ArgumentTypeError, match=r"topk: k must be an int, got 1\.5"):
         ops.topk(x, 1.5)
     for fn in (ops.sort, ops.argsort, lambda x, axis: ops.topk(x, 1, axis), ops.cumsum, ops.cumprod, ops.cummax):
         with pytest.raises(ShapeError, match="axis 2 is out of range"):
@@ -218,7 +218,7 @@ def sum_of_cumprod_hessian(x):
 def test_cumprod_is_exact_at_integers(x, w):
     for device in DEVICES:
         y, g = on(device, x), on(device, w)
-        exactly(fd.grad(lambda y: (ops.cumprod(y) * g).sum())(y), np.array(w) @ cumprod_jacobian(x))
+        exactly(fd.grad(lambda y, g: (ops.cumprod(y) * g).sum())(y, g), np.array(w) @ cumprod_jacobian(x))
         exactly(jvp(ops.cumprod, (y,), (g,))[1], cumprod_jacobian(x) @ np.array(w))
         exactly(hessian(lambda y: ops.cumprod(y).sum())(y), sum_of_cumprod_hessian(x))
 
@@ -243,7 +243,7 @@ def test_derivatives_along_an_axis():
     x = on(fd.Device.numpy(), draw(2, 4), "float64")
     for fn in (
         lambda x: ops.cumsum(x * x, 1),
-        lambda x: ops.cumprod(x),
+        ops.cumprod,
         lambda x: ops.cumprod(x, 0),
         lambda x: ops.logcumsumexp(x, 1),
         lambda x: ops.cummin(x * x, 0),
@@ -253,8 +253,8 @@ def test_derivatives_along_an_axis():
 
 def test_second_derivatives_are_jax_s(x64):
     x = draw(5)
-    mine = lambda x: (ops.cumprod(x) * x).sum() + (ops.logcumsumexp(x) * ops.sort(x * x)).sum()  # noqa: E731
-    theirs = lambda x: (jnp.cumprod(x) * x).sum() + (jax.lax.cumlogsumexp(x) * jnp.sort(x * x)).sum()  # noqa: E731
+    mine = lambda x: (ops.cumprod(x) * ops.sort(x * x)).sum()  # noqa: E731
+    theirs = lambda x: (jnp.cumprod(x) * jnp.sort(x * x)).sum()  # noqa: E731
     close(fd.jit(hessian(mine))(fd.tensor(x)), jax.jit(jax.hessian(theirs))(x), 1e-9)
 
 
@@ -262,12 +262,14 @@ def test_running_sums_of_halves_round_once(device):
     x = on(device, np.ones(3000), "float16")
     assert ops.cumsum(x)[-1].item() == 3000
     exactly(fd.grad(lambda x: ops.cumsum(x).sum())(on(device, np.ones(3000), "bfloat16"))[0], 3008)  # the nearest
-    assert math.isclose(fd.grad(lambda x: ops.cumprod(x)[-1])(x * 1.001)[0].item(), 1.0009765625**2999, rel_tol=2e-3)
+    near = on(device, np.full(100, 1.001), "float16")
+    g = compiled(device, fd.grad(lambda x: ops.cumprod(x)[-1]))(near)
+    assert math.isclose(g[0].item(), 1.0009765625**99, rel_tol=1e-3)
     ramp = on(device, np.linspace(0, 10, 50), "float16")
     wide = on(fd.Device.numpy(), ramp.numpy().astype(np.float64), "float64")
     w = np.linspace(1, 2, 50)
     g = fd.grad(lambda x: (ops.logcumsumexp(x) * fd.tensor(w, x.dtype, x.device)).sum())
-    close(g(ramp), g(wide).numpy(), 2e-3, 1e-3)
+    close(compiled(device, g)(ramp), g(wide).numpy(), 2e-3, 1e-3)
 
 
 def test_logcumsumexp_far_apart_and_at_infinity(device):

@@ -2,12 +2,12 @@
 
 import functools
 import itertools
+from collections import OrderedDict
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import functad as fd
 from functad import ops
 from functad.transforms.forward import jvp, linearize
-from functad.transforms.jacobian import hessian, hvp, jacfwd, jacrev
+from functad.transforms.jacobian import hessian, jacfwd, jacrev
 from functad.transforms.vjp import vjp
 from functad.transforms.vmap import vmap
 
@@ -103,7 +103,7 @@ def branches(xp, x):
 
 
 def integers(xp, x):
-    return x ** 2 * COUNTS + x.astype(int) * x
+    return x**2 * COUNTS + x.astype(int) * x
 
 
 def loop(xp, x):
@@ -239,3 +239,286 @@ def test_triples_agree_with_jax(triple):
 @given(st.lists(st.sampled_from(ALL), min_size=2, max_size=2), st.sampled_from(FUNCTIONS))
 def test_any_two_transforms_nest(stack, fn):
     check(tuple(stack), fn, fd.Device.numpy())
+
+
+# --- perturbation confusion
+
+
+def test_an_inner_derivative_does_not_see_the_outer_perturbation():
+    assert grad(lambda x: x * grad(lambda y: x * y)(2.0))(1.0).item() == 2
+    assert grad(lambda x: x * grad(lambda y: x + y)(1.0))(1.0).item() == 1
+    assert grad(lambda x: grad(lambda y: y * (x - y))(x))(1.0).item() == -1
+    assert grad(lambda x: x * grad(lambda y: x * y)(2.0))(3.0).item() == 6
+
+
+@pytest.mark.parametrize("inner", ["grad", "jvp", "vjp", "linearize", "jacfwd", "jacrev"])
+@pytest.mark.parametrize("outer", ["grad", "jvp", "vjp", "linearize", "jacfwd", "jacrev"])
+def test_every_pair_of_derivatives_keeps_perturbations_apart(outer, inner):
+    derivative = {
+        "grad": grad,
+        "jvp": lambda f: lambda x: jvp(f, (x,), (1.0,))[1],
+        "vjp": lambda f: lambda x: vjp(f, x)[1](1.0)[0],
+        "linearize": lambda f: lambda x: linearize(f, x)[1](1.0),
+        "jacfwd": jacfwd,
+        "jacrev": jacrev,
+    }
+    d, e = derivative[outer], derivative[inner]
+    assert d(lambda x: x * e(lambda y: x * y)(2.0))(1.0).item() == 2
+    assert d(lambda x: x * e(lambda y: x + y)(1.0))(1.0).item() == 1
+    assert d(lambda x: e(lambda y: y * (x - y))(x))(1.0).item() == -1
+    assert d(lambda x: x * e(lambda y: e(lambda z: x * y * z)(1.0))(5.0))(3.0).item() == 6
+
+
+def test_one_array_passed_twice_is_two_arguments():
+    x = fd.tensor(3.0)
+    assert [g.item() for g in grad(lambda a, b: a * a * b, (0, 1))(x, x)] == [18, 9]
+    assert grad(lambda a: a * x)(x).item() == 3
+    assert jvp(lambda a, b: a * b, (x, x), (1.0, 0.0))[1].item() == 3
+    assert vmap(lambda a, b: a * b, in_axes=(0, None))(fd.ones(2), fd.ones(2)).shape == (2, 2)
+
+
+def test_a_derivative_inside_a_row_of_vmap_is_of_that_row():
+    rows = vmap(lambda x: grad(lambda y: grad(lambda z: x * y * z * z)(x))(2.0))(np.array([1.0, 2.0, 3.0]))
+    assert rows.tolist() == [2, 8, 18]
+
+
+def test_a_pullback_called_deeper_than_it_was_made():
+    _, pullback = vjp(lambda x: x * x, 3.0)
+    assert grad(lambda g: pullback(g * g)[0])(2.0).item() == 24
+    assert vmap(lambda g: pullback(g)[0])(np.array([1.0, 2.0])).tolist() == [6, 12]
+    assert jvp(lambda g: pullback(g)[0], (1.0,), (1.0,))[1].item() == 6
+
+
+def test_pullback_and_pushforward_are_differentiable_in_the_primal():
+    assert grad(lambda x: vjp(lambda y: y * y * y, x)[1](1.0)[0])(2.0).item() == 12
+    assert grad(lambda x: linearize(lambda y: y * y * y, x)[1](1.0))(2.0).item() == 12
+    assert jvp(lambda x: vjp(lambda y: y * y * y, x)[1](1.0)[0], (2.0,), (1.0,))[1].item() == 12
+
+    def both(x):  # the pullback is made once and used at two places of the outer function
+        _, pullback = vjp(lambda y: y * y * y, x)
+        return pullback(x)[0] * pullback(1.0)[0]
+
+    assert grad(both)(2.0).item() == pytest.approx(9 * 5 * 2**4)
+
+
+# --- grad and value_and_grad
+
+
+class Affine(NamedTuple):
+    w: object
+    b: object
+
+
+PARAMETERS = [
+    {"w": np.arange(3.0), "b": 2.0},
+    [np.arange(3.0), (1.0, None)],
+    Affine(np.arange(3.0), [2.0]),
+    OrderedDict(z=1.0, a=np.ones(2)),
+    {1: 1.0, "a": 2.0, (0, 1): np.ones(2)},  # keys of mixed types do not sort
+    {"empty": {}, "none": None, "x": 1.5},
+]
+
+
+@pytest.mark.parametrize("params", PARAMETERS, ids=str)
+def test_gradients_have_the_structure_of_the_argument(params):
+    def total(p):
+        return sum((x * x).sum() for x in map(fd.tensor, fd.tree.leaves(p)))
+
+    value, grads = value_and_grad(total)(params)
+    assert type(grads) is type(params)
+    assert fd.tree.flatten(grads)[1] == fd.tree.flatten(params)[1]
+    for g, x in zip(fd.tree.leaves(grads), fd.tree.leaves(params), strict=True):
+        assert isinstance(g, fd.Tensor)
+        np.testing.assert_allclose(g.numpy(), 2 * np.asarray(x))
+    np.testing.assert_allclose(value.item(), sum(np.sum(np.square(x)) for x in fd.tree.leaves(params)))
+
+
+def test_unreached_leaves_get_zeros_and_integers_none():
+    g = grad(lambda p: p["x"] * p["n"])({"x": 2.0, "n": 3, "unused": np.ones(2), "mask": np.array([True])})
+    assert g["x"].item() == 3
+    assert g["unused"].tolist() == [0, 0]
+    assert g["n"] is None
+    assert g["mask"] is None
+
+
+def test_a_constant_or_linear_function_has_zero_derivatives():
+    assert grad(lambda x: 3.0)(1.0).item() == 0
+    assert grad(grad(lambda x: 2.0 * x))(1.0).item() == 0
+    assert grad(grad(grad(lambda x: x * x)))(1.0).item() == 0
+    assert hessian(lambda x: x.sum())(np.ones(2)).tolist() == [[0, 0], [0, 0]]
+
+
+def test_aux_may_hold_anything():
+    def f(x):
+        return x * x, {"inner": (x * 2, [x.detach()]), "text": "done", "n": 3, "none": None, "array": np.ones(2)}
+
+    (value, aux), g = value_and_grad(f, has_aux=True)(3.0)
+    assert (value.item(), g.item()) == (9, 6)
+    assert [t.item() for t in (aux["inner"][0], aux["inner"][1][0])] == [6, 3]
+    assert (aux["text"], aux["n"], aux["none"]) == ("done", 3, None)
+    assert not aux["inner"][0].is_autodiff
+    assert grad(lambda x: [x * x, x], has_aux=True)(3.0)[1].item() == 3  # any pair
+
+
+def test_aux_of_an_inner_transform_stays_differentiable_by_the_outer():
+    def outer(x):
+        _, doubled = grad(lambda y: (y * y, y * 2), has_aux=True)(x)
+        return doubled * doubled
+
+    assert grad(outer)(3.0).item() == 24
+
+
+def test_arguments_by_keyword_and_position():
+    def f(x, y=2.0, *, scale=1.0):
+        return x * y * scale
+
+    assert grad(f)(x=3.0).item() == 2
+    assert grad(f)(3.0, scale=10.0).item() == 20
+    assert grad(f, argnums=1)(3.0, y=4.0).item() == 3
+    assert grad(f, argnums=-1)(3.0, 4.0).item() == 3
+    assert [g.item() for g in grad(f, argnums=(1, 0))(3.0, 4.0)] == [3, 4]
+    assert grad(lambda a, b=2.0, c=3.0: a * b * c, argnums=2)(1.0, c=5.0).item() == 2
+    assert [g.item() for g in grad(f, argnums=[0])(3.0)] == [2]
+    assert value_and_grad(f)(x=3.0, y=5.0)[1].item() == 5
+    assert jacrev(f)(x=3.0).item() == 2
+    assert jacfwd(f, argnums=1)(3.0, y=4.0).item() == 3
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return x * x * self.factor
+
+    def method(self, x):
+        return self(x)
+
+    @classmethod
+    def build(cls, x):
+        return cls(2.0)(x)
+
+    @staticmethod
+    def plain(x):
+        return x * x
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (Scaled(3.0), 12),
+        (Scaled(3.0).method, 12),
+        (Scaled.build, 8),
+        (Scaled.plain, 4),
+        (functools.partial(lambda k, x: k * x * x, 5.0), 20),
+        (functools.partial(lambda x, k: k * x * x, k=5.0), 20),
+        (functools.partial(Scaled(3.0)), 12),
+        (grad(lambda x: x * x * x), 12),
+        (ops.sin, np.cos(2.0)),
+        (np.sin, np.cos(2.0)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "transform", [grad, jacrev, jacfwd, lambda f: vmap(grad(f)), lambda f: lambda x: vjp(f, x)[1](1.0)[0]]
+)
+def test_any_callable_can_be_transformed(transform, fn, expected):
+    x = np.array([2.0]) if "vmap" in transform.__code__.co_names else 2.0
+    assert transform(fn)(x).item() == pytest.approx(expected)
+
+
+def test_a_decorator_keeps_name_and_doc():
+    @grad
+    def slope(x):
+        """The slope."""
+        return x * x
+
+    assert (slope.__name__, slope.__doc__) == ("slope", "The slope.")
+
+
+def test_values_are_concrete_under_derivatives():
+    seen = []
+
+    def f(x):
+        seen.extend([float(x), x.item(), x.numpy().tolist(), int(x), f"{x:.1f}", repr(x), bool(x > 1), x.tolist()])
+        while x < 10:  # Python decides on values
+            x = x * x
+        return x
+
+    for derivative in (
+        lambda: grad(f)(2.0),
+        lambda: jvp(f, (2.0,), (1.0,))[1],
+        lambda: vjp(f, 2.0)[1](1.0)[0],
+        lambda: linearize(f, 2.0)[1](1.0),
+        lambda: jacfwd(f)(2.0),
+    ):
+        seen.clear()
+        assert derivative().item() == 32
+        assert seen[:5] == [2.0, 2.0, 2.0, 2, "2.0"]
+        assert "2." in seen[5]
+        assert seen[6:] == [True, 2.0]
+
+
+def test_numpy_functions_are_recorded_or_refused_under_derivatives():
+    for derivative in (grad, lambda f: lambda x: jvp(f, (x,), (1.0,))[1], lambda f: lambda x: linearize(f, x)[1](1.0)):
+        assert derivative(lambda x: np.sin(x) * np.float64(2))(1.0).item() == pytest.approx(2 * np.cos(1.0))
+        with pytest.raises(fd.errors.ArgumentTypeError, match="cut its gradient"):
+            derivative(lambda x: x * np.asarray(x))(1.0)
+        with pytest.raises(fd.errors.ArgumentTypeError, match="cut the gradient"):
+            derivative(lambda x: x * np.i0(x))(1.0)
+
+
+def test_complex_derivatives_follow_jax():
+    z = fd.tensor(1.0 + 2.0j, device=fd.Device.numpy())
+    cases = [
+        (grad, jax.grad, lambda xp: lambda z: xp.abs(z) ** 2, {}),
+        (grad, jax.grad, lambda xp: lambda z: z * z * z, {"holomorphic": True}),
+        (hessian, jax.hessian, lambda xp: lambda z: z * z * z, {"holomorphic": True}),
+        (jacrev, jax.jacrev, lambda xp: lambda z: xp.real(z) * xp.imag(z), {}),
+    ]
+    for ours, theirs, f, options in cases:
+        np.testing.assert_allclose(ours(f(ops), **options)(z).numpy(), jax.jit(theirs(f(jnp), **options))(1.0 + 2.0j))
+    np.testing.assert_allclose(jacfwd(lambda x: x * 1j)(2.0).numpy(), 1j)
+
+
+# --- no_grad and stop_gradient
+
+
+@pytest.mark.parametrize("one", [*ALL], ids=name)
+def test_no_grad_and_stop_gradient_make_constants(one):
+    def cut(lib):  # sin(x) * c, with c = exp(x) held constant
+        def f(x):
+            if lib is not OURS:
+                return lib.xp.sin(x) * jax.lax.stop_gradient(lib.xp.exp(x))
+            with fd.no_grad():
+                c = lib.xp.exp(x)
+            half = fd.stop_gradient({"c": [lib.xp.exp(x), None, "text"]})["c"][0] / 2
+            return lib.xp.sin(x) * (c / 2 + half)
+
+        return f
+
+    out = one(OURS, cut(OURS))(fd.tensor(POINT))
+    np.testing.assert_allclose(out.numpy(), jax.jit(one(JAX, cut(JAX)))(POINT), rtol=1e-12)
+
+
+def test_no_grad_as_a_decorator_and_transforms_inside():
+    @fd.no_grad()
+    def frozen(x):
+        return x * x
+
+    assert grad(lambda x: frozen(x) * x)(3.0).item() == 9
+    with fd.no_grad():
+        assert grad(lambda x: x * x)(3.0).item() == 6
+        assert jvp(lambda x: x * x, (3.0,), (1.0,))[1].item() == 6
+        assert linearize(lambda x: x * x, 3.0)[1](1.0).item() == 6
+
+
+def test_without_autodiff_is_a_constant_at_every_level():
+    def f(x):
+        return x * x.without_autodiff()
+
+    assert grad(f)(3.0).item() == 3
+    assert jvp(f, (3.0,), (1.0,))[1].item() == 3
+    assert vmap(grad(f))(np.array([3.0])).tolist() == [3]
+    assert grad(lambda x: vmap(f)(x).sum())(np.array([3.0])).tolist() == [3]
+    assert hessian(f)(3.0).item() == 0

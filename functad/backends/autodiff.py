@@ -224,7 +224,7 @@ def _leaves(parents: Sequence[AnyNode | None]) -> Leaves:
     """The union of the parents' leaves, sharing theirs where there is only one."""
     parts: list[Leaves] = []
     for p in parents:
-        if p is not None and not any(p.leaves is part for part in parts):
+        if p is not None and not (parts and p.leaves is parts[-1]):
             parts.append(p.leaves)
     return parts[0] if len(parts) == 1 else tuple(parts)
 

@@ -76,7 +76,7 @@ class BaseBackend(ABC):
 
     def scalar(self, value: complex, dtype: DType) -> Tensor:
         """A 0-d tensor of a Python number; frequent ones are kept."""
-        if value == 0 and type(value) is not int:  # 0.0 and -0.0 are one key
+        if value == 0 and str(value) != "0" and str(value) != "0.0":  # -0.0 and 0.0 would be one key
             return self._scalar(value, dtype)
         return self._scalars(value, dtype)
 
@@ -152,5 +152,5 @@ def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exc
                 f"{op.name}: shapes {listed} do not broadcast: from the last axis backwards, lengths must be "
                 "equal or 1. Insert an axis with x[:, None] or x.reshape(...) where one is missing."
             ) from None
-    kind = DTypeError if isinstance(error, TypeError) and "dtype" in str(error) else ShapeError
+    kind = DTypeError if isinstance(error, TypeError) and "shape" not in str(error) else ShapeError
     raise kind(f"{op.name}({types}{given}): {str(error).splitlines()[0]}") from error

@@ -17,7 +17,7 @@ import numpy as np
 
 from functad.backends.base import refuse
 from functad.device import Device
-from functad.dispatch import Handle, bind
+from functad.dispatch import bind
 from functad.errors import ConcreteValueError, LevelError, ShapeError
 from functad.levels import Level, deeper
 from functad.ops.op import Keep, Op, Residuals, Type
@@ -69,7 +69,8 @@ class Batch:
             self._refuse_leak(what)
         raise ConcreteValueError(
             f"{what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so it has no one "
-            "value. Use fd.where or fd.cond instead of `if`, and read values outside the mapped function."
+            "value. Use fd.where or fd.cond instead of `if`, fd.tensor(a)[i] to index a NumPy array, and read values "
+            "outside the mapped function."
         )
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
@@ -153,7 +154,9 @@ class BatchedOp(Op):
         with deeper() as level:
             batch = Batch(level, first._shape[0])
             try:
-                rows = [t if t is None or a is None else batch.wrap(t) for t, a in zip(tangents, self.axes, strict=True)]
+                rows = [
+                    t if t is None or a is None else batch.wrap(t) for t, a in zip(tangents, self.axes, strict=True)
+                ]
                 moved = self.op.push(rows, self._rows(batch, res))
                 if type(moved) is tuple:
                     return tuple(None if m is None else batch.unwrap(m) for m in moved)
@@ -163,7 +166,7 @@ class BatchedOp(Op):
 
     def _rows(self, batch: Batch, res: Residuals) -> Residuals:
         inputs = [
-            x if axis is None or x is None else batch.wrap(x) if isinstance(x, Handle) else Type(x.shape[1:], x.dtype)
+            x if axis is None or x is None else batch.wrap(x) if isinstance(x, Tensor) else Type(x.shape[1:], x.dtype)
             for x, axis in zip(res.inputs, self.axes, strict=True)
         ]
         return Residuals(inputs, None if res.out is None else _wrap(batch, res.out), res.params)
@@ -195,7 +198,7 @@ def _looped_impl(op: Op, axes: Axes) -> Callable[..., Any]:
         size = next(a.shape[0] for a, axis in zip(arrays, axes, strict=True) if axis == 0)
         call = op.numpy_impl or op.impl
         if not size:  # one row of zeros tells the shape
-            arrays = tuple(a if axis is None else np.zeros_like(a, shape=(1, *a.shape[1:])) for a, axis in zip(arrays, axes, strict=True))
+            arrays = tuple([a if axis is None else _one_row(a) for a, axis in zip(arrays, axes, strict=True)])
         rows = [
             call(xp, *[a if axis is None else a[i] for a, axis in zip(arrays, axes, strict=True)], **params)
             for i in range(max(size, 1))
@@ -205,3 +208,7 @@ def _looped_impl(op: Op, axes: Axes) -> Callable[..., Any]:
         return np.stack(rows)[:size]
 
     return impl
+
+
+def _one_row(a: Any) -> Any:
+    return np.zeros((1, *a.shape[1:]), a.dtype)

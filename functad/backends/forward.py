@@ -7,7 +7,7 @@ any number of them can be pushed through later.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from functad import dtypes
 from functad.device import Device
@@ -41,8 +41,8 @@ class _Moving:
         if self.closed:
             return x._value.backward(cotangent, retain_graph)
         raise LevelError(
-            "backward(): this tensor belongs to a jvp that is still open. Return it, and let jvp finish, or use fd.grad "
-            "inside."
+            "backward(): this tensor belongs to a jvp that is still open. Return it, and let jvp finish, or use "
+            "fd.grad inside."
         )
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Forward(_Moving):
         primals = [x._value if x._backend is self else x for x in inputs]
         tangents = [x._context if x._backend is self else None for x in inputs]
         moved = None
-        if not op.differentiable or self.level[0] <= _unrecorded.get() or all([t is None for t in tangents]):
+        if not op.differentiable or self.level[0] <= _unrecorded.get() or _still(tangents):
             out = bind(op, primals, params)
         else:
             out, moved = push(op, primals, tangents, params)
@@ -110,7 +110,7 @@ class Record(_Moving):
         primals = [x._value if x._backend is self else x for x in inputs]
         sources = tuple([x._context if x._backend is self else None for x in inputs])
         out = bind(op, primals, params)
-        still = not op.differentiable or self.level[0] <= _unrecorded.get() or all([s is None for s in sources])
+        still = not op.differentiable or self.level[0] <= _unrecorded.get() or _still(sources)
         outs = [self.wrap(o, None if still else self._number()) for o in (out if type(out) is tuple else (out,))]
         if not still:
             self.steps.append(Step(op, sources, Residuals(primals, out, params), tuple([o._context for o in outs])))
@@ -135,12 +135,11 @@ def replay(steps: Sequence[Step], moving: dict[int, Tensor]) -> None:
     """Push the tangents in `moving` (by number) through `steps`, adding those that they give."""
     for op, sources, residuals, targets in steps:
         tangents = [None if s is None else moving.get(s) for s in sources]
-        if all([t is None for t in tangents]):
+        if _still(tangents):
             continue
         _, moved = push(op, residuals.inputs, tangents, residuals.params, residuals.out)
-        for target, t in zip(targets, moved if type(moved) is tuple else (moved,), strict=True):
-            if target is not None and t is not None:
-                moving[target] = t
+        outs = moved if type(moved) is tuple else (moved,)
+        moving.update({n: t for n, t in zip(targets, outs, strict=True) if n is not None and t is not None})
 
 
 def push(
@@ -160,6 +159,11 @@ def push(
     return out, moved
 
 
+def _still(movements: Sequence[Any]) -> bool:
+    """Whether nothing moves."""
+    return all(m is None for m in movements)
+
+
 def _check(op: Op, moved: Tensor, out: Tensor) -> None:
     if moved._shape != out._shape:
         raise ShapeError(
@@ -168,6 +172,6 @@ def _check(op: Op, moved: Tensor, out: Tensor) -> None:
         )
     if moved._dtype != out._dtype and dtypes.is_inexact(out._dtype):
         raise DTypeError(
-            f"the derivative rule of {op.name} gave a tangent of {moved._dtype} for an output of {out._dtype}; a tangent "
-            "has the dtype of its output."
+            f"the derivative rule of {op.name} gave a tangent of {moved._dtype} for an output of {out._dtype}; a "
+            "tangent has the dtype of its output."
         )

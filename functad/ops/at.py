@@ -25,7 +25,6 @@ from functad.ops.operand import as_array, operand
 from functad.ops.plan import (
     Plan,
     along,
-    check_inside,
     check_lengths,
     concrete,
     index_array,
@@ -152,7 +151,6 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
     if reduce not in ("set", "add"):
         raise ArgumentError(f"scatter: reduce={reduce!r} is neither 'set' nor 'add'; for others see x.at[...].")
     check_lengths(x, axis, indices, "scatter")
-    check_inside(x, axis, indices, "scatter")
     grid: list[Any] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
     grid[axis] = indices
     return _update(x, tuple(grid), values, reduce, "scatter")

@@ -121,7 +121,8 @@ def mask_fill(x: Any, mask: Any, value: Any) -> Any:
     """`x` with `value` where `mask` is true.
 
     `mask` and `value` broadcast to the shape of `x`; the derivative flows to `x` where it stayed
-    and to `value` where it was written. Raises `DTypeError` for a mask that is not boolean.
+    and to `value` where it was written. Raises `DTypeError` for a mask that is not boolean, and for a
+    float value in an integer tensor.
 
     >>> import functad as fd
     >>> fd.ops.mask_fill(fd.tensor([1.0, 2.0]), fd.tensor([True, False]), 0.5).tolist()
@@ -130,6 +131,11 @@ def mask_fill(x: Any, mask: Any, value: Any) -> Any:
     like = next((v for v in (x, value, mask) if isinstance(v, Handle)), None)
     x = operand(x, like, where="mask_fill")
     mask = operand(mask, x, where="mask_fill")
+    written = dtypes.of_scalar(value) if isinstance(value, dtypes.SCALARS) else operand(value, x)._dtype
+    if dtypes.is_inexact(written) and not dtypes.is_inexact(x._dtype):
+        raise DTypeError(
+            f"mask_fill: a {written} value does not fit a tensor of {x._dtype}; write x.astype(float) first."
+        )
     value = operand(value, x, x._dtype, "mask_fill")
     if mask._dtype != dtypes.bool_:
         raise DTypeError(f"mask_fill: the mask must be boolean, got {mask._dtype}; write mask != 0.")
@@ -148,7 +154,7 @@ def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 
 def _nan_to_num(xp: Any, x: Any, *, nan: float, posinf: float | None, neginf: float | None) -> Any:
-    limits = jnp.finfo(x.dtype)  # type: ignore[no-untyped-call]  # knows bfloat16
+    limits = jnp.finfo(x.dtype)  # NumPy's does not know bfloat16
     top, bottom = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
     nan, top, bottom = (xp.asarray(v, x.dtype) for v in (nan, top, bottom))
     return xp.where(xp.isnan(x), nan, xp.where(x == xp.inf, top, xp.where(x == -xp.inf, bottom, x)))

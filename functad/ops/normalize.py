@@ -18,36 +18,34 @@ __all__ = ["log_softmax", "log_softmax_op", "logsumexp", "logsumexp_op", "softma
 # There +inf counts as a tie too, so that logsumexp has a derivative where a plain softmax is NaN.
 
 
-def _exponentials(xp: Any, x: Any, axis: tuple[int, ...], masked: bool) -> tuple[Any, Any, Any]:
-    """What x exceeds its largest by, the exponentials of that, and their sum, all in the accumulator's dtype."""
+def _exponentials(xp: Any, x: Any, axis: tuple[int, ...], masked: bool) -> tuple[Any, Any, Any, Any]:
+    """The largest, what x exceeds it by, the exponentials of that, and their sum, in the accumulator's dtype."""
     x = x.astype(dtypes.accumulator(x.dtype))
     top = xp.max(x, axis=axis, keepdims=True, initial=-xp.inf)
     if not masked:
         shifted = x - top
         weights = xp.exp(shifted)
-        return shifted, weights, xp.sum(weights, axis=axis, keepdims=True)
+        return top, shifted, weights, xp.sum(weights, axis=axis, keepdims=True)
     shifted = xp.where(x == top, xp.zeros_like(x), x - top)  # inf - inf is a tie
     weights = xp.where(x == -xp.inf, xp.zeros_like(x), xp.exp(shifted))
     total = xp.sum(weights, axis=axis, keepdims=True)
-    return shifted, weights, xp.where(total == 0, xp.ones_like(total), total)
+    return top, shifted, weights, xp.where(total == 0, xp.ones_like(total), total)
 
 
 def _softmax(xp: Any, x: Any, *, axis: tuple[int, ...], masked: bool) -> Any:
-    _, weights, total = _exponentials(xp, x, axis, masked)
+    _, _, weights, total = _exponentials(xp, x, axis, masked)
     return (weights / total).astype(x.dtype)
 
 
 def _log_softmax(xp: Any, x: Any, *, axis: tuple[int, ...], masked: bool) -> Any:
-    shifted, _, total = _exponentials(xp, x, axis, masked)
+    _, shifted, _, total = _exponentials(xp, x, axis, masked)
     out = shifted - xp.log(total)
     return (xp.where(x == -xp.inf, -xp.inf, out) if masked else out).astype(x.dtype)
 
 
 def _logsumexp(xp: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    w = x.astype(dtypes.accumulator(x.dtype))
-    top = xp.max(w, axis=axis, keepdims=True, initial=-xp.inf)
-    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    out = xp.log(xp.sum(xp.exp(w - top), axis=axis, keepdims=True)) + top
+    top, _, _, total = _exponentials(xp, x, axis, masked=True)  # as in its derivative: one program has it once
+    out = xp.log(total) + top
     return (out if keepdims else xp.squeeze(out, axis=axis)).astype(x.dtype)
 
 

@@ -63,7 +63,7 @@ def _common(name: str, promote: Promote, values: Sequence[Any]) -> DType:
     for scalar in weak:
         dtype = dtypes.with_scalar(dtype, type(scalar))
     if promote == "float" and not dtypes.is_inexact(dtype):
-        return dtypes.default_float()
+        return dtypes.float_of(dtype)
     if promote == "bits" and dtypes.is_inexact(dtype):
         raise DTypeError(f"{name}: takes integers or bools, got {dtype}; write x.astype(int) first.")
     return dtype

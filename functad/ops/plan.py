@@ -145,8 +145,8 @@ class _Reading:
             if n != m:
                 raise OutOfBoundsError(
                     f"{self.where}: a boolean mask of shape {mask.shape} does not fit a tensor of shape "
-                    f"{self.x.shape}: axis {self.axis + i} has length {n}, the mask has {m} there. A mask has the shape of "
-                    "the axes it selects from."
+                    f"{self.x.shape}: axis {self.axis + i} has length {n}, the mask has {m} there. A mask has the "
+                    "shape of the axes it selects from."
                 )
         self.axis += mask.ndim
         self.masks += 1

@@ -159,8 +159,8 @@ def _centered(x: Any, axis: Axes) -> Any:
 
 
 def _norm2(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
-    x_ = _accumulator(x)
-    return xp.sqrt(xp.sum(x_ * x_, axis=axis, keepdims=keepdims)).astype(x.dtype)
+    wide = _accumulator(x)
+    return xp.sqrt(xp.sum(wide * wide, axis=axis, keepdims=keepdims)).astype(x.dtype)
 
 
 def _norm_p(xp: Any, x: Any, *, p: float, axis: Axes, keepdims: bool) -> Any:
@@ -318,18 +318,16 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The smallest element over axes; see `max`."""
+    """The smallest element over axes; see `max`.
+
+    >>> import functad as fd
+    >>> fd.ops.min(fd.tensor([[3.0, 1.0], [2.0, 4.0]]), axis=1).tolist()
+    [1.0, 2.0]
+    """
     return _extreme(min_op, "min", x, axis, keepdims)
 
 
-def amax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Like `max`."""
-    return max(x, axis, keepdims)
-
-
-def amin(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Like `min`."""
-    return min(x, axis, keepdims)
+amax, amin = max, min
 
 
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
@@ -345,7 +343,12 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index of the first smallest element; see `argmax`."""
+    """The index of the first smallest element; see `argmax`.
+
+    >>> import functad as fd
+    >>> fd.ops.argmin(fd.tensor([[3.0, 1.0], [2.0, 4.0]]), axis=1, keepdims=True).tolist()
+    [[1], [0]]
+    """
     return _arg(argmin_op, "argmin", x, axis, keepdims)
 
 
@@ -422,7 +425,12 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def any(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Whether any element over axes is nonzero (NaN is); False over none."""
+    """Whether any element over axes is nonzero (NaN is); False over none.
+
+    >>> import functad as fd
+    >>> fd.ops.any(fd.tensor([True, False])).item()
+    True
+    """
     return _over(any_op, "any", operand(x, where="any"), axis, keepdims)
 
 

@@ -16,7 +16,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, CheckFailedError
 from functad.ops.op import Op
 from functad.ops.operand import as_array, operand
 from functad.testing.numeric import Check, Mode, Tolerance
-from functad.testing.properties import PROPERTIES
+from functad.testing.properties import PROPERTIES, applicable
 
 
 def check_grads(
@@ -57,7 +57,9 @@ def check_grads(
     """
     where = "check_grads"
     if not isinstance(args, (tuple, list)):
-        raise ArgumentTypeError(f"{where}: args must be a tuple of fn's arguments, got {type(args).__name__}; write (x,).")
+        raise ArgumentTypeError(
+            f"{where}: args must be a tuple of fn's arguments, got {type(args).__name__}; write (x,)."
+        )
     if not modes or any(mode not in ("rev", "fwd") for mode in modes):
         raise ArgumentError(f"{where}: modes must be some of 'rev' and 'fwd', got {modes!r}.")
     if order < 1:
@@ -122,7 +124,7 @@ def check_op(
     if unknown:
         raise ArgumentError(f"check_op: there is no property {sorted(unknown)}; there are {', '.join(PROPERTIES)}.")
     failures = []
-    for name, prop in PROPERTIES.items():
+    for name, prop in applicable(op).items():
         if name in skip or (properties is not None and name not in properties):
             continue
         try:

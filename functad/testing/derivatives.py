@@ -3,70 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
 
-from functad.backends.autodiff import Autodiff
-from functad.backends.forward import Forward
 from functad.backends.xla import Xla
-from functad.device import Device, GradientCheckpointing
+from functad.device import Device
 from functad.dispatch import Handle
-from functad.errors import CheckFailedError
-from functad.levels import deeper
-from functad.ops.op import Type
-from functad.ops.rules import zeros
-from functad.tape import sweep
+from functad.transforms import forward
+from functad.transforms import vjp as reverse
 
 Tensors = Sequence[Any]
 Function = Callable[..., Tensors]
 """Tensors in, a list of tensors out."""
 
 
-def vjp(
-    fn: Function, xs: Tensors, strategy: GradientCheckpointing = GradientCheckpointing.DISABLED
-) -> tuple[list[Any], Callable[[Tensors], list[Any]]]:
-    """The outputs of `fn`, and the map from their cotangents to those of `xs`.
-
-    Like the public `vjp`, but flat and with a choice of what the tape keeps.
-    """
-    with deeper() as level:
-        tape = Autodiff(level, strategy)
-        try:
-            leaves = [tape.leaf(x) for x in xs]
-            outs = fn(*leaves)
-        finally:
-            tape.close()
-    roots = [out._context if out._backend is tape else None for out in outs]
-
-    def pull(cotangents: Tensors) -> list[Any]:
-        seeds = [(r, g) for r, g in zip(roots, cotangents, strict=True) if r is not None and r.tracked]
-        found = sweep(seeds).gradients
-        ids = [leaf._context.id for leaf in leaves]
-        return [found[i] if i in found else zeros(Type(x._shape, x._dtype), x) for i, x in zip(ids, xs, strict=True)]
-
-    return [out._value if out._backend is tape else out for out in outs], pull
+def vjp(fn: Function, xs: Tensors) -> tuple[list[Any], Callable[[Tensors], list[Any]]]:
+    """The outputs of `fn`, and the map from their cotangents to those of `xs`."""
+    outs, pullback = reverse.vjp(lambda *at: list(fn(*at)), *xs)
+    return outs, lambda gs: list(pullback(list(gs)))
 
 
 def jvp(fn: Function, xs: Tensors, tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The outputs of `fn` and their tangents; a tangent of None is zero."""
-    with deeper() as level:
-        forward = Forward(level)
-        try:
-            outs = fn(*[forward.wrap(x, t) for x, t in zip(xs, tangents, strict=True)])
-        finally:
-            forward.close()
-    primals = [out._value if out._backend is forward else out for out in outs]
-    pushed = [out._context if out._backend is forward else None for out in outs]
-    for x, t in zip(primals, pushed, strict=True):
-        if t is not None and (t._shape != x._shape or t._dtype != x._dtype):
-            raise CheckFailedError(
-                f"the forward rule gave a tangent of {t._dtype}{list(t._shape)} for an output of "
-                f"{x._dtype}{list(x._shape)}; a tangent has the type of its output."
-            )
-    return primals, [
-        zeros(Type(x._shape, x._dtype), x) if t is None else t for x, t in zip(primals, pushed, strict=True)
-    ]
+    """The outputs of `fn` and their tangents; an input whose tangent is None is held."""
+    which = [i for i, t in enumerate(tangents) if t is not None]
+
+    def moved(*point: Any) -> list[Any]:
+        filled = dict(zip(which, point, strict=True))
+        return list(fn(*[filled.get(i, x) for i, x in enumerate(xs)]))
+
+    outs, pushed = forward.jvp(moved, [xs[i] for i in which], [tangents[i] for i in which])
+    return outs, pushed
 
 
 def execute(device: Device, work: Callable[[Any], Any], arrays: Any) -> Any:
@@ -82,5 +50,18 @@ def execute(device: Device, work: Callable[[Any], Any], arrays: Any) -> Any:
 
 
 def compiled(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """One XLA program for all that a check computes, optimised little since it runs once."""
-    return jax.jit(call, compiler_options={"xla_backend_optimization_level": 0})
+    """One XLA program for all that a check computes; it runs once, so compiling quickly is what counts."""
+    return jax.jit(call, compiler_options=_quick_options())
+
+
+@lru_cache
+def _quick_options() -> dict[str, Any]:
+    """Of the options that shorten compilation, those that this XLA knows."""
+    known: dict[str, Any] = {}
+    for name, value in (("xla_backend_optimization_level", 0), ("xla_cpu_use_fusion_emitters", False)):
+        try:
+            jax.jit(lambda x: x, compiler_options={name: value})(0)
+        except jax.errors.JaxRuntimeError:  # an option of another release
+            continue
+        known[name] = value
+    return known

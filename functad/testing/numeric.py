@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from functad.errors import CheckFailedError, FunctadError
@@ -47,7 +47,7 @@ class Check:
     xs: Sequence[Array]
     put: Callable[[Array], Any]
     title: str = "check_grads"
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     order: int = 1
     history: str = ""
@@ -57,7 +57,7 @@ class Check:
         """Compare the modes with differences and with each other, then do so for their derivatives."""
         self.outs = self.value(self.xs)
         self._check_repeatable()
-        self.unit = max([self.unit, *[float(jnp.finfo(y.dtype).eps) for y in self.outs.values()]])
+        self.unit = max([self.unit, *[float(ml_dtypes.finfo(y.dtype).eps) for y in self.outs.values()]])
         self.eps, self.atol, self.rtol = self.tolerance.of(self.unit)
         noise = {k: 4 * self.unit * np.max(np.abs(y), initial=0) / self.eps for k, y in self.outs.items()}
         gs = {k: direction(self.rng, y) for k, y in self.outs.items()}
@@ -163,8 +163,8 @@ class Check:
         if abs(left - right) > max(1e-10, 1e4 * self.unit) * size:
             raise CheckFailedError(
                 f"{self.title}: forward and reverse mode disagree about {self.names[i]} (order "
-                f"{self.order}{self.history}): <g, J t> = {left:.15g}, <J^T g, t> = {right:.15g}. Both are close to the "
-                "central differences, so the rules differ by little."
+                f"{self.order}{self.history}): <g, J t> = {left:.15g}, <J^T g, t> = {right:.15g}. Both are close to "
+                "the central differences, so the rules differ by little."
             )
 
     def _explained(self, mode: Mode) -> _Explained:
@@ -195,8 +195,8 @@ class Check:
         ]
         if abs(slopes[0] - slopes[1]) > max(0.01 * abs(numeric), 100 * self.atol):
             text.append(
-                f"  the slopes before and after the point differ ({slopes[0]:.6g} and {slopes[1]:.6g}): if the function "
-                "has a kink here, move the argument away from it"
+                f"  the slopes before and after the point differ ({slopes[0]:.6g} and {slopes[1]:.6g}): if the "
+                "function has a kink here, move the argument away from it"
             )
         if self.unit > 1e-10:
             text.append("  an output has less than double precision: compute in float64, or pass eps, atol and rtol")
@@ -250,7 +250,8 @@ class Check:
                     worst = (error, k, at, analytic)
         assert worst is not None
         _, k, at, analytic = worst
-        here, ahead, behind = (_wide(y[k])[at] for y in (self.outs, self._moved(i, self.eps * t), self._moved(i, -self.eps * t)))
+        points = (self.outs, self._moved(i, self.eps * t), self._moved(i, -self.eps * t))
+        here, ahead, behind = (_wide(y[k])[at] for y in points)
         return k, at, analytic, numeric[k][at], ((here - behind) / self.eps, (ahead - here) / self.eps)
 
 

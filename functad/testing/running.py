@@ -9,17 +9,18 @@ from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from functad import dtypes
-from functad.backends.batch import Batch
 from functad.backends.xla import Xla
 from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import CheckFailedError, FunctadError
-from functad.levels import deeper
 from functad.ops.op import Op
+from functad.testing.numeric import direction
 from functad.testing.sampling import Case, cast, describe
+from functad.transforms.vmap import vmap
 
 
 def run(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> list[Any]:
@@ -90,18 +91,9 @@ def smooth(case: Case, inputs: Sequence[Any], which: Sequence[int]) -> Callable[
     return fn
 
 
-def mapped(fn: Callable[..., list[Any]], size: int, over: Sequence[bool]) -> Callable[..., list[Any]]:
+def mapped(fn: Callable[..., list[Any]], over: Sequence[bool]) -> Callable[..., list[Any]]:
     """`fn` over the first axis of the inputs marked in `over`; every output has that axis first."""
-
-    def call(*xs: Any) -> list[Any]:
-        with deeper() as level:
-            batch = Batch(level, size)
-            try:
-                return [batch.unwrap(y) for y in fn(*[batch.wrap(x) if o else x for x, o in zip(xs, over, strict=True)])]
-            finally:
-                batch.close()
-
-    return call
+    return vmap(lambda *xs: list(fn(*xs)), in_axes=tuple(0 if o else None for o in over))
 
 
 def subsets(count: int) -> Iterator[tuple[int, ...]]:
@@ -109,6 +101,13 @@ def subsets(count: int) -> Iterator[tuple[int, ...]]:
     sizes = range(count, 0, -1) if count <= 3 else (count, 1)
     for size in sizes:
         yield from itertools.combinations(range(count), size)
+
+
+def draw_vectors(rng: np.random.Generator, case: Case) -> tuple[list[Any], list[Any], list[Any]]:
+    """Random cotangents of the outputs, tangents of the inputs, and cotangents of the gradients."""
+    outs = [y for y in concrete(case) or abstract(case) or () if dtypes.is_inexact(y.dtype)]
+    ins = [case.inputs[i] for i in moving(case)]
+    return [direction(rng, y) for y in outs], [direction(rng, x) for x in ins], [direction(rng, x) for x in ins]
 
 
 # --- comparing
@@ -123,11 +122,13 @@ def precision(dtype: Any) -> float:
     """How closely two ways to compute in `dtype` agree."""
     if not dtypes.is_inexact(dtype):
         return 0.0
-    unit = float(jnp.finfo(dtype).eps)
+    unit = float(ml_dtypes.finfo(dtype).eps)
     return 4 * unit if dtypes.is_half(dtype) else 1e-9 if unit < 1e-10 else 3e-5
 
 
-def same(case: Case, what: str, got: Sequence[Any], want: Sequence[Any], factor: float = 1.0, names: Any = None) -> None:
+def same(
+    case: Case, what: str, got: Sequence[Any], want: Sequence[Any], factor: float = 1.0, names: Any = None
+) -> None:
     """Two lists of arrays agree in shape and dtype, and in value to `factor` times their precision.
 
     The error is measured against the number itself and a tenth of the largest in its array.
@@ -158,17 +159,19 @@ def widen(x: Any) -> Any:
 # --- variants of a case
 
 
-def in_dtypes(case: Case) -> Iterator[tuple[Case, bool]]:
-    """The case in every float dtype, and (marked optional) with integers, bools and complex numbers."""
-    floats = [dtypes.is_float(x.dtype) for x in case.inputs]
-    if not any(floats):
+def in_dtypes(case: Case, wide_only: bool) -> Iterator[tuple[Case, bool]]:
+    """The case in float64 and float32, or in all floats and (marked optional) integers, bools and complex numbers."""
+    if not any(dtypes.is_float(x.dtype) for x in case.inputs):
         yield case, False
         return
-    for dtype in (dtypes.float64, dtypes.float32, dtypes.bfloat16, dtypes.float16):
+    wide: list[dtypes.DType] = [dtypes.float64, dtypes.float32]
+    for dtype in wide if wide_only else [*wide, dtypes.bfloat16, dtypes.float16]:
         yield case._replace(inputs=cast(case.inputs, dtype)), False
+    if wide_only:
+        return
     if case.drawn and case.op.promote != "float":
-        for dtype in (dtypes.int32, dtypes.bool_):
-            yield case._replace(inputs=tuple(np.rint(x).astype(dtype) for x in case.inputs)), True
+        for kind in (np.int32, np.bool_):
+            yield case._replace(inputs=tuple(np.rint(x).astype(kind) for x in case.inputs)), True
     if case.drawn and (case.op.differentiable or case.op.promote != "same"):
         yield as_complex(case), True
 

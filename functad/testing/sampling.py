@@ -26,7 +26,9 @@ class Case(NamedTuple):
     drawn: bool  # from shapes; the samples' own `make` made it otherwise
 
     def __str__(self) -> str:
-        types = [f"{name} {describe(x)}" for name, x in zip(input_names(self.op, self.inputs), self.inputs, strict=True)]
+        types = [
+            f"{name} {describe(x)}" for name, x in zip(input_names(self.op, self.inputs), self.inputs, strict=True)
+        ]
         given = [f"{name}={value!r}" for name, value in zip(self.op.params, self.params, strict=True)]
         return f"case {self.number} ({', '.join(types + given)})"
 
@@ -58,8 +60,8 @@ def draw(op: Op, seed: int = 0) -> list[Case]:
     for number, (inputs, params, drawn) in enumerate(found):
         if set(params) != set(op.params) or len(inputs) < len(op.inputs) - op.variadic:
             raise CheckFailedError(
-                f"op {op.name!r}, case {number}: samples give {len(inputs)} inputs and parameters {sorted(params)}; the "
-                f"op takes {', '.join(op.inputs)} and parameters {sorted(op.params)}."
+                f"op {op.name!r}, case {number}: samples give {len(inputs)} inputs and parameters {sorted(params)}; "
+                f"the op takes {', '.join(op.inputs)} and parameters {sorted(op.params)}."
             )
         cases.append(Case(op, number, inputs, tuple(params[name] for name in op.params), drawn))
     return cases

@@ -69,7 +69,9 @@ def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
         try:
             index = operator.index(i)
         except TypeError:
-            raise ArgumentTypeError(f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}.") from None
+            raise ArgumentTypeError(
+                f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}."
+            ) from None
         if not -count <= index < count:
             raise ArgumentError(
                 f"{where}: argnums={argnums!r} asks for argument {index}, but the function was called with "
@@ -128,10 +130,15 @@ def _tensor(x: Any, like: Any, where: str, name: str, structure: tree.Structure,
     except ArgumentTypeError:
         path = tree.paths_of(structure)[index]
         raise ArgumentTypeError(
-            f"{where}: {name}{path} is {x!r} of type {type(x).__name__}, which has no derivative. Pass tensors, arrays, "
-            "numbers or pytrees of them; bind anything else with functools.partial."
+            f"{where}: {name}{path} is {x!r} of type {type(x).__name__}, which has no derivative. Pass tensors, "
+            "arrays, numbers or pytrees of them; bind anything else with functools.partial."
         ) from None
-    while getattr(x._backend, "closed", False):  # it leaked out of a transform that has ended
+    return alive(x)
+
+
+def alive(x: Any) -> Any:
+    """What `x` stands for now, if it leaked out of a transform that has ended; raises if that is nothing."""
+    while getattr(x._backend, "closed", False):
         x = x._backend.resolve(x)
     return x
 
@@ -170,23 +177,24 @@ class Blank:
         """A tangent or cotangent of one number."""
         return broadcast(self.base.scalar(value, self.dtype), self.shape)
 
-    def vector(self, v: Any, what: str) -> Any:
-        """A tangent or cotangent as a user gives it, which must have this type."""
+    def vector(self, v: Any, what: Callable[[], str]) -> Any:
+        """A tangent or cotangent as a user gives it, which must have this type; `what` names it."""
         if v is None or not tree.is_leaf(v):
-            raise StructureError(f"{what} is {v!r} where a tensor of {self.dtype}{list(self.shape)} is expected.")
+            expected = f"{self.dtype}{list(self.shape)}"
+            raise StructureError(f"{what()} is {v!r} where a tensor of {expected} is expected.")
         if isinstance(v, dtypes.SCALARS):
             v = self.base.scalar(v, self.dtype)
-        elif not isinstance(v, Handle):
-            array = as_array(v, what)
-            v = self.base.put(array, self.dtype if array.dtype == self.dtype else None, what)
+        elif isinstance(v, Handle):
+            v = alive(v)
+        else:
+            array = as_array(v, "tangent")
+            v = self.base.put(array, self.dtype if array.dtype == self.dtype else None, "tangent")
         if v._shape != self.shape:
-            raise ShapeError(
-                f"{what} has shape {v._shape}, but what it belongs to has shape {self.shape}; they must be equal."
-            )
+            raise ShapeError(f"{what()} has shape {v._shape}, but what it belongs to has shape {self.shape}.")
         if v._dtype != self.dtype:
             raise DTypeError(
-                f"{what} is {v._dtype}, but what it belongs to is {self.dtype}; write .astype('{self.dtype}') on one of "
-                "them."
+                f"{what()} is {v._dtype}, but what it belongs to is {self.dtype}; write .astype('{self.dtype}') on one "
+                "of them."
             )
         return v
 
@@ -239,8 +247,9 @@ def settle(x: Any, backend: Any) -> Any:
             inner = owner.resolve(x)
             if inner is None:
                 raise LevelError(
-                    "the function's result belongs to a transform that is still open in another thread. Give the thread "
-                    "its context: contextvars.copy_context().run(...), and return its results before the transform ends."
+                    "the function's result belongs to a transform that is still open in another thread. Give the "
+                    "thread its context, contextvars.copy_context().run(...), and return its results before the "
+                    "transform ends."
                 )
             x = inner
     return x

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
@@ -44,7 +45,8 @@ from functad.transforms.python_op import (
 Selects = Callable[[Op], bool]
 """Whether the output of an op is kept for backward."""
 
-_MATMULS = ("matmul", "einsum", "tensordot", "dot", "conv")
+_MATMULS = ("contract", "conv")
+"""How the names of matrix products and convolutions begin."""
 
 barrier_op = Op(
     "barrier",
@@ -121,7 +123,7 @@ class Rerun:
         self.closed: tuple[Any, ...] = ()
         self.context = copy_context()
         self.x64 = dtypes.x64_enabled()
-        self.precision = jax.config.jax_default_matmul_precision
+        self.precision = _matmul_precision()
         self.runs = 0
 
     def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -135,7 +137,11 @@ class Rerun:
                 variable.set(value)
             return self._run(self.again, inputs)
 
-        with self._precision():
+        with ExitStack() as stack:
+            if self.x64 != dtypes.x64_enabled():
+                stack.enter_context(dtypes.enable_x64(self.x64))
+            if self.precision != _matmul_precision():
+                stack.enter_context(jax.default_matmul_precision(self.precision))
             return self.context.copy().run(run)
 
     def _run(self, fn: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -144,12 +150,9 @@ class Rerun:
             outs, self.result = take_apart(fn(*args, **kwargs))
             return tuple([capture.leave(x) for x in outs])
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.x64 != dtypes.x64_enabled():
-            return dtypes.enable_x64(self.x64)
-        if self.precision != jax.config.jax_default_matmul_precision:
-            return jax.default_matmul_precision(self.precision)
-        return nullcontext()
+
+def _matmul_precision() -> Any:
+    return jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
 
 
 class CheckpointOp(PythonOp):
@@ -166,7 +169,7 @@ class CheckpointOp(PythonOp):
         return self.run
 
     def python(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        if self.barrier and inputs and isinstance(inputs[0]._value, jax.core.Tracer):
+        if self.barrier and any(_compiles_later(x._value) for x in inputs):
             inputs = bind(barrier_op, inputs)
         return self.run(inputs)
 
@@ -197,6 +200,11 @@ class CheckpointOp(PythonOp):
 
     def batched(self, axes: Axes) -> Op:
         return CheckpointOp(f"vmap({self.name})", partial(over_rows, self.run, axes), self.selects)
+
+
+def _compiles_later(value: Any) -> bool:
+    """Whether XLA will see what is computed from `value` together with what it was computed from."""
+    return isinstance(value, jax.core.Tracer) or not isinstance(value, (jax.Array, np.ndarray))
 
 
 class RecomputedOp(PythonOp):
@@ -265,7 +273,7 @@ class Mark(NamedTuple):
     op: Op
     params: tuple[Any, ...]
     types: tuple[Any, ...]  # of the inputs
-    count: int | None  # of the outputs, None for a single one
+    outputs: int | None  # how many, None for a single one
 
 
 class Watch(Through):
@@ -296,7 +304,7 @@ class Watch(Through):
         if not self.marks or self.marks[0][:3] != (op, params, types):
             self.marks = []  # the run takes another way: compute from here on
             return super().run(op, inputs, params)
-        count = self.marks.pop(0).count
+        count = self.marks.pop(0).outputs
         outs = [self.wrap(self.saved.pop(0)) for _ in range(count or 1)]
         return outs[0] if count is None else tuple(outs)
 

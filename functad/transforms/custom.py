@@ -478,7 +478,7 @@ def _push(
         if not (isinstance(out, tuple) and len(out) == 2):
             raise StructureError(f"{op.name}: the jvp rule must return a pair (result, tangent), got {_describe(out)}.")
         outs = call.result_of(out[0], capture, _first(tensors))
-        found = tree.up_to(call.result, out[1], f"{op.name}: the tangent that the jvp rule returned")
+        found = _parts(call.result, out[1], f"{op.name}: the tangent that the jvp rule returned", "result")
         results = [
             None if t is None or not is_smooth(o) else capture.leave(_vector(t, o, f"{op.name}: the tangent"))
             for o, t in zip(outs, found, strict=True)
@@ -523,7 +523,7 @@ def _cotangents(op: CustomOp, found: Any, args: Sequence[Any], like: Any) -> lis
     out = []
     for c, (name, _, structure) in zip(found, arguments, strict=True):
         what = f"{op.name}: the cotangent that bwd returned for argument {name!r}"
-        parts = [None] * structure.num_leaves if c is None else _parts(structure, c, what)
+        parts = _parts(structure, c, what)
         for part, path in zip(parts, tree.paths_of(structure), strict=True):
             x = next(types)
             smooth = part is not None and dtypes.is_inexact(x.dtype)
@@ -531,14 +531,16 @@ def _cotangents(op: CustomOp, found: Any, args: Sequence[Any], like: Any) -> lis
     return out
 
 
-def _parts(structure: tree.Structure, values: Any, what: str) -> list[Any]:
+def _parts(structure: tree.Structure, values: Any, what: str, of: str = "argument") -> list[Any]:
     """The entries of a pytree at the leaves of a structure; a None stands for all leaves under it."""
+    if values is None:
+        return [None] * structure.num_leaves
     whole = tree.unflatten(structure, range(structure.num_leaves))
     try:
         return tree.spread(values, structure, whole, "it", what)
     except StructureError:
         found = tree.flatten(values)[1]
-        raise StructureError(f"{what} has the structure {found}, but the argument has {structure}.") from None
+        raise StructureError(f"{what} has the structure {found}, but the {of} has {structure}.") from None
 
 
 def _vector(v: Any, x: Any, what: str, like: Any = None) -> Any:

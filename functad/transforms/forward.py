@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,14 +11,15 @@ import numpy as np
 
 from functad import tree
 from functad.backends.forward import Forward, Record, Step, replay
-from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, StructureError
+from functad.tensor import Tensor
 from functad.transforms.arguments import (
     Blank,
     check_callable,
     leave,
     opened,
     outputs,
+    split,
     split_aux,
     tensors,
     unflatten,
@@ -51,7 +53,7 @@ def push_along(
     where: str, fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, Any, Any]:
     """The value of `fn`, its derivative along `tangents`, and aux."""
-    _check_sequences(where, primals, tangents)
+    check_sequences(where, primals, tangents)
     values, structures = tensors(primals, where, [f"primals[{i}]" for i in range(len(primals))])
     moving = _tangents(where, tangents, structures, [Blank(x) for x in values])
     out, structure, moved, aux = push_through(where, fn, values, structures, moving, has_aux)
@@ -163,12 +165,13 @@ def _tangent_of(x: Any, tangent: Any) -> Any:
     return of.full(0) if of.smooth else None
 
 
-def _check_sequences(where: str, primals: Any, tangents: Any) -> None:
+def check_sequences(where: str, primals: Any, tangents: Any) -> None:
+    """Refuse primals and tangents that are not one sequence each, of one length."""
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise ArgumentTypeError(
-                f"{where}: {name} must be a tuple or list with one entry per argument, got {type(given).__name__}; write "
-                f"({name[:-1]},) for one argument."
+                f"{where}: {name} must be a tuple or list with one entry per argument, got {type(given).__name__}; "
+                f"write ({name[:-1]},) for one argument."
             )
     if len(primals) != len(tangents):
         raise StructureError(
@@ -180,24 +183,29 @@ def _tangents(
     where: str, tangents: Sequence[Any], structures: Sequence[tree.Structure], blanks: Sequence[Blank]
 ) -> list[Any]:
     """A tangent for each leaf, None for integers."""
-    given = []
-    places = []
-    for i, (tangent, structure) in enumerate(zip(tangents, structures, strict=True)):
-        given.extend(tree.up_to(structure, tangent, f"{where}: tangents[{i}]"))
-        places.extend([f"{where}: tangents[{i}]{path}" for path in tree.paths_of(structure)])
-    return [
-        of.vector(t, place) if of.smooth else _no_tangent(t, of, place)
-        for t, of, place in zip(given, blanks, places, strict=True)
-    ]
+    moving = []
+    for i, (tangent, structure, types) in enumerate(zip(tangents, structures, split(structures, blanks), strict=True)):
+        found = tree.up_to(structure, tangent, f"{where}: tangents[{i}]")
+        for j, (t, of) in enumerate(zip(found, types, strict=True)):
+            if of.smooth:
+                moving.append(of.vector(t, partial(_place, where, structures, i, j)))
+            elif _is_still(t):
+                moving.append(None)
+            else:
+                place = _place(where, structures, i, j)
+                raise DTypeError(f"{place} is {t!r}, but its primal is {of.dtype}, which cannot move; pass None.")
+    return moving
 
 
-def _no_tangent(t: Any, of: Blank, place: str) -> None:
-    """An integer does not move: only None and zeros are tangents of it."""
+def _place(where: str, structures: Sequence[tree.Structure], argument: int, leaf: int) -> str:
+    return f"{where}: tangents[{argument}]{tree.paths_of(structures[argument])[leaf]}"
+
+
+def _is_still(t: Any) -> bool:
+    """Whether `t` is no movement: None or zeros."""
     if t is None or getattr(t, "dtype", None) == jax.dtypes.float0:
-        return
+        return True
     try:
-        still = not np.any(t.numpy() if isinstance(t, Handle) else np.asarray(t))
+        return not np.any(t.numpy() if isinstance(t, Tensor) else np.asarray(t))
     except (ConcreteValueError, TypeError):
-        still = False
-    if not still:
-        raise DTypeError(f"{place} is {t!r}, but its primal is {of.dtype}, which cannot move; pass None.")
+        return False

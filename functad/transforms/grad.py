@@ -123,7 +123,9 @@ def _scalar(value: Any, where: str, holomorphic: bool) -> Any:
     if not dtypes.is_inexact(value._dtype):
         raise DTypeError(f"{where}: the function must return a float, got {value._dtype}, which has no derivative.")
     if holomorphic and value._dtype.kind != "c":
-        raise DTypeError(f"{where}: holomorphic=True needs a complex result, got {value._dtype}; leave holomorphic out.")
+        raise DTypeError(
+            f"{where}: holomorphic=True needs a complex result, got {value._dtype}; leave holomorphic out."
+        )
     if value._dtype.kind == "c" and not holomorphic:
         raise DTypeError(
             f"{where}: the function must return a real scalar, got {value._dtype}. Pass holomorphic=True for the "

@@ -338,12 +338,12 @@ def differentiable_by_jax(program: Program) -> Callable[..., Arrays]:
 
     @call.defjvp
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
-        moving = tuple([t.dtype != _FLOAT0 for t in tangents])
+        moving = tuple([getattr(t, "dtype", None) != _FLOAT0 for t in tangents])  # JAX may pass a Python float
         first, second, moved = _linearized(program, moving)
         count = len(program.outputs)
         both = differentiable_by_jax(first)(*primals)
         outs = both[:count]
-        found = dict(zip(moved, second([*both[count:], *[t for t, m in zip(tangents, moving, strict=True) if m]]), strict=True))
+        found = dict(zip(moved, second([*both[count:], *[jnp.asarray(t) for t, m in zip(tangents, moving, strict=True) if m]]), strict=True))
         return outs, tuple([found[i] if i in found else _zero_tangent(o) for i, o in enumerate(outs)])
 
     return call

@@ -25,7 +25,7 @@ from functad.transforms.arguments import (
     unflatten,
     wraps,
 )
-from functad.transforms.forward import push_along, push_through
+from functad.transforms.forward import check_sequences, push_along, push_through
 from functad.transforms.grad import differentiate
 from functad.transforms.vjp import trace_back
 
@@ -46,7 +46,9 @@ def jacrev(
     return _jacrev("jacrev", fn, argnums, has_aux, holomorphic)
 
 
-def _jacrev(where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool) -> Callable[..., Any]:
+def _jacrev(
+    where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
+) -> Callable[..., Any]:
     check_callable(fn, where)
 
     @wraps(fn)
@@ -90,7 +92,9 @@ def jacfwd(
     return _jacfwd("jacfwd", fn, argnums, has_aux, holomorphic)
 
 
-def _jacfwd(where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool) -> Callable[..., Any]:
+def _jacfwd(
+    where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
+) -> Callable[..., Any]:
     check_callable(fn, where)
 
     @wraps(fn)
@@ -114,7 +118,9 @@ def _jacfwd(where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool,
             if holomorphic:
                 _check_output(y, where, path, holomorphic)
             pieces = [
-                reshape(_piece(column, start, size, total), y.shape + of.shape) if column is not None and size else None
+                reshape(_piece(column, start, size, total), y.shape + of.shape)
+                if of.smooth and column is not None
+                else None
                 for of, start, size in zip(inputs, starts, sizes, strict=True)
             ]
             blocks.append(_inputs(structures, pieces, argnums))
@@ -151,12 +157,18 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     [6.0, 0.0]
     """
     check_callable(fn, "hvp")
+    check_sequences("hvp", primals, tangents)
     argnums = tuple(range(len(primals))) if len(primals) != 1 else 0
     return push_along("hvp", lambda *args: differentiate("hvp", fn, argnums, args)[2], primals, tangents)[1]
 
 
 def _choose(
-    where: str, fn: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any], holomorphic: bool
+    where: str,
+    fn: Callable[..., Any],
+    argnums: Argnums,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    holomorphic: bool,
 ) -> tuple[list[Any], Callable[..., Any]]:
     """The arguments to differentiate, and `fn` as a function of them alone."""
     args, kwargs = positional(fn, args, kwargs, argnums)
@@ -176,8 +188,8 @@ def _check_inputs(inputs: Sequence[Blank], where: str, holomorphic: bool) -> Non
     for of in inputs:
         if of.dtype.kind == "c" and not holomorphic:
             raise DTypeError(
-                f"{where}: an input is {of.dtype}. Pass holomorphic=True for a holomorphic function, use fd.jacrev for a "
-                "real function of complex inputs, or fd.jvp."
+                f"{where}: an input is {of.dtype}. Pass holomorphic=True for a holomorphic function, use fd.jacrev for "
+                "a real function of complex inputs, or fd.jvp."
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from functad import tree
@@ -52,11 +53,15 @@ class Pullback:
         integer leaf is ignored.
         """
         parts = tree.up_to(self._structure, cotangent, "vjp: the cotangent")
-        seeds = {}
-        for i, (part, of) in enumerate(zip(parts, self._outputs, strict=True)):
-            if of.smooth:
-                seeds[i] = of.vector(part, f"vjp: cotangent{tree.paths_of(self._structure)[i]}")
+        seeds = {
+            i: of.vector(part, partial(self._place, i))
+            for i, (part, of) in enumerate(zip(parts, self._outputs, strict=True))
+            if of.smooth
+        }
         return tuple(unflatten(self._structures, self.pull(seeds)))
+
+    def _place(self, i: int) -> str:
+        return f"vjp: cotangent{tree.paths_of(self._structure)[i]}"
 
     def pull(self, seeds: dict[int, Any]) -> list[Any]:
         """The cotangents of all argument leaves, from those of some output leaves, by number."""

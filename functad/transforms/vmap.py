@@ -13,7 +13,7 @@ from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError, StructureError
 from functad.ops.operand import operand
 from functad.ops.shape import moveaxis
-from functad.transforms.arguments import check_callable, opened, outputs, wraps
+from functad.transforms.arguments import alive, check_callable, opened, outputs, wraps
 
 
 class _Leaf(NamedTuple):
@@ -24,7 +24,9 @@ class _Leaf(NamedTuple):
     place: str
 
 
-def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Callable[..., Any]:
+def vmap(
+    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+) -> Callable[..., Any]:
     """`fn` over a new axis of its arguments, all at once.
 
     Args:
@@ -100,18 +102,16 @@ def _leaf(x: Any, axis: int | None, place: str, like: Any) -> _Leaf:
     if axis is None:
         return _Leaf(x, None, place)
     try:
-        x = operand(x, like, where="vmap")
+        x = alive(operand(x, like, where="vmap"))
     except ArgumentTypeError:
         raise ArgumentTypeError(
             f"vmap: {place} is {x!r} of type {type(x).__name__}, which has no axis to map. Give it None in in_axes, or "
             "bind it with functools.partial."
         ) from None
-    while getattr(x._backend, "closed", False):  # it leaked out of a transform that has ended
-        x = x._backend.resolve(x)
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(
-            f"vmap: {place} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). Choose another axis "
-            "in in_axes, or None to pass it whole."
+            f"vmap: {place} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). Choose another "
+            "axis in in_axes, or None to pass it whole."
         )
     return _Leaf(x, axis % x.ndim, place)
 
@@ -136,8 +136,8 @@ def _size(leaves: Sequence[_Leaf], axis_size: int | None) -> int:
         lengths = "; ".join(f"{x.place} has {x.value.shape[x.axis]} (axis {x.axis} of {x.value.shape})" for x in mapped)
         asked = f"axis_size is {axis_size}; " if axis_size is not None else ""
         raise ShapeError(
-            f"vmap: the mapped axes have different lengths: {asked}{lengths}. They must be equal; choose other axes with "
-            "in_axes, or None for an argument that is the same for all rows."
+            f"vmap: the mapped axes have different lengths: {asked}{lengths}. They must be equal; choose other axes "
+            "with in_axes, or None for an argument that is the same for all rows."
         )
     return sizes.pop() if sizes else axis_size  # type: ignore[return-value]  # one of them is there
 
@@ -151,8 +151,8 @@ def _stack(x: Any, axis: int | None, batch: Batch, path: str) -> Any:
     if axis is None:
         if x._backend is batch:
             raise ArgumentError(
-                f"vmap: out_axes is None for the output{path}, but that output differs from row to row (shape {x.shape} "
-                "each). Give it an axis, or reduce over the rows outside of vmap."
+                f"vmap: out_axes is None for the output{path}, but that output differs from row to row (shape "
+                f"{x.shape} each). Give it an axis, or reduce over the rows outside of vmap."
             )
         return x
     ndim = x.ndim + 1
@@ -166,5 +166,5 @@ def _stack(x: Any, axis: int | None, batch: Batch, path: str) -> Any:
 
 def _check_axes(axes: Any, name: str) -> None:
     for entry in tree.leaves(axes):
-        if isinstance(entry, Handle) or isinstance(entry, bool) or not hasattr(entry, "__index__"):
+        if isinstance(entry, (Handle, bool)) or not hasattr(entry, "__index__"):
             raise ArgumentTypeError(f"vmap: {name} must hold ints and None, got {entry!r} in {name}={axes!r}.")

@@ -1,0 +1,236 @@
+"""The methods of a tensor over axes, shapes, indices and order; every one calls a function of `ops`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from functad import ops
+from functad.dispatch import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from functad.device import Device
+    from functad.tensor import Tensor
+
+    Axis = int | Sequence[int] | None
+
+
+class Methods(Handle):
+    """The methods of `Tensor` named after NumPy's and torch's functions."""
+
+    __slots__ = ()
+
+    # --- reductions
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The sum over axes (all by default)."""
+        return ops.sum(self, axis, keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The mean over axes."""
+        return ops.mean(self, axis, keepdims)
+
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The product over axes."""
+        return ops.prod(self, axis, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The largest element; ties share the derivative."""
+        return ops.max(self, axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The smallest element; ties share the derivative."""
+        return ops.min(self, axis, keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements are nonzero."""
+        return ops.all(self, axis, keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Whether any element is nonzero."""
+        return ops.any(self, axis, keepdims)
+
+    def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """log(sum(exp(x))), stable."""
+        return ops.logsumexp(self, axis, keepdims)
+
+    def amax(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Like `max`."""
+        return ops.max(self, axis, keepdims)
+
+    def amin(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Like `min`."""
+        return ops.min(self, axis, keepdims)
+
+    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """The variance; `ddof` is subtracted from the count."""
+        return ops.var(self, axis, ddof, keepdims)
+
+    def std(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """The standard deviation; its derivative where all are equal is 0."""
+        return ops.std(self, axis, ddof, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the first largest element."""
+        return ops.argmax(self, axis, keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the first smallest element."""
+        return ops.argmin(self, axis, keepdims)
+
+    def norm(self, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The vector norm over axes (Euclidean by default); its derivative at 0 is 0."""
+        return ops.norm(self, ord, axis, keepdims)
+
+    def cumsum(self, axis: int | None = None) -> Tensor:
+        """Running sums; over the flattened tensor without an axis."""
+        return ops.cumsum(self, axis)
+
+    def cumprod(self, axis: int | None = None) -> Tensor:
+        """Running products; over the flattened tensor without an axis."""
+        return ops.cumprod(self, axis)
+
+    def softmax(self, axis: Axis = -1) -> Tensor:
+        """exp(x) divided by its sum over the axis."""
+        return ops.softmax(self, axis)
+
+    def log_softmax(self, axis: Axis = -1) -> Tensor:
+        """The logarithm of softmax, stable."""
+        return ops.log_softmax(self, axis)
+
+    # --- shape
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one length may be -1."""
+        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def ravel(self) -> Tensor:
+        """The elements in one axis."""
+        return ops.reshape(self, -1)
+
+    def flatten(self) -> Tensor:
+        """The elements in one axis."""
+        return ops.reshape(self, -1)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order, reversed by default."""
+        return ops.transpose(self, (axes[0] if len(axes) == 1 else axes) if axes else None)
+
+    def permute(self, *axes: Any) -> Tensor:
+        """The axes in another order."""
+        return ops.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Two axes swapped."""
+        return ops.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        """Without axes of length 1."""
+        return ops.squeeze(self, axis)
+
+    def expand_dims(self, axis: Axis) -> Tensor:
+        """With new axes of length 1."""
+        return ops.expand_dims(self, axis)
+
+    def broadcast_to(self, shape: Any) -> Tensor:
+        """Repeated to a larger shape."""
+        return ops.broadcast_to(self, shape)
+
+    def flip(self, axis: Axis = None) -> Tensor:
+        """In reverse order along axes."""
+        return ops.flip(self, axis)
+
+    def roll(self, shift: Any, axis: Axis = None) -> Tensor:
+        """Shifted cyclically."""
+        return ops.roll(self, shift, axis)
+
+    def tile(self, reps: Any) -> Tensor:
+        """Repeated as a whole."""
+        return ops.tile(self, reps)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+        """Each element repeated."""
+        return ops.repeat(self, repeats, axis)
+
+    def pad(self, pad_width: Any, constant_values: Any = 0) -> Tensor:
+        """With a constant border."""
+        return ops.pad(self, pad_width, constant_values=constant_values)
+
+    def split(self, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
+        """Cut along an axis into equal parts, or at indices."""
+        return ops.split(self, indices_or_sections, axis)
+
+    def tril(self, k: int = 0) -> Tensor:
+        """The lower triangle."""
+        return ops.tril(self, k)
+
+    def triu(self, k: int = 0) -> Tensor:
+        """The upper triangle."""
+        return ops.triu(self, k)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The elements of a diagonal."""
+        return ops.diagonal(self, offset, axis1, axis2)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The sum of a diagonal."""
+        return ops.trace(self, offset, axis1, axis2)
+
+    def astype(self, dtype: Any) -> Tensor:
+        """With another dtype; differentiable between floats."""
+        return ops.astype(self, dtype)
+
+    def to_device(self, device: Device) -> Tensor:
+        """On another device; the move between hardware is differentiable."""
+        return ops.to_device(self, device)
+
+    # --- indices and order
+
+    def take(self, indices: Any, axis: int | None = None) -> Tensor:
+        """The slices at indices along an axis."""
+        return ops.take(self, indices, axis)
+
+    def take_along_axis(self, indices: Any, axis: int | None = -1) -> Tensor:
+        """One element per index along an axis."""
+        return ops.take_along_axis(self, indices, axis)
+
+    def gather(self, axis: int, indices: Any) -> Tensor:
+        """Elements picked along an axis, as in torch."""
+        return ops.gather(self, axis, indices)
+
+    def scatter(self, axis: int, indices: Any, values: Any, reduce: str = "set") -> Tensor:
+        """With values written ("set") or added ("add") along an axis."""
+        return ops.scatter(self, axis, indices, values, reduce)
+
+    def index_add(self, axis: int, indices: Any, values: Any) -> Tensor:
+        """With slices of values added at indices along an axis."""
+        return ops.index_add(self, axis, indices, values)
+
+    def mask_fill(self, mask: Any, value: Any) -> Tensor:
+        """With `value` where the mask is true."""
+        return ops.mask_fill(self, mask, value)
+
+    def mask_select(self, mask: Any) -> Tensor:
+        """The elements where the mask is true, in one axis."""
+        return ops.mask_select(self, mask)
+
+    def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
+        """In order along an axis (stable)."""
+        return ops.sort(self, axis, descending)
+
+    def argsort(self, axis: int = -1, descending: bool = False) -> Tensor:
+        """The indices that sort an axis (stable)."""
+        return ops.argsort(self, axis, descending)
+
+    def topk(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+        """The `k` largest elements along an axis and their indices."""
+        return ops.topk(self, k, axis)
+
+    def unfold(self, axis: int, size: int, step: int = 1) -> Tensor:
+        """Sliding windows along an axis; the window is the new last axis."""
+        return ops.unfold(self, axis, size, step)
+
+    def one_hot(self, num_classes: int) -> Tensor:
+        """Integers as rows of a unit matrix."""
+        return ops.one_hot(self, num_classes)
