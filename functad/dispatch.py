@@ -79,13 +79,14 @@ tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)
 def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
     """Run `op` at the highest level among its inputs (and the open trace, if there is one)."""
     top = inputs[0]._backend
-    for x in inputs:
-        backend = x._backend
-        if backend is not top:
-            if backend.level > top.level:
-                top = backend
-            elif backend.level == top.level:
-                return _bind_conflicting(op, inputs, params, backend, top)
+    if len(inputs) > 1 and (len(inputs) > 2 or inputs[1]._backend is not top):
+        for x in inputs:
+            backend = x._backend
+            if backend is not top:
+                if backend.level > top.level:
+                    top = backend
+                elif backend.level == top.level:
+                    return _bind_conflicting(op, inputs, params, backend, top)
     trace = tracing.get()
     if trace is not None and top.level < trace.level:
         top = trace

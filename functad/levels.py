@@ -8,7 +8,7 @@ transform opens `(1 + depth of the open ones, 0)`; a tensor on an autodiff devic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -25,15 +25,18 @@ def open_depth() -> int:
     return _depth.get()
 
 
-@contextmanager
-def deeper() -> Iterator[Level]:
+class deeper(AbstractContextManager[Level]):
     """Open one more transform; its level is free again when the block ends, however it ends."""
-    depth = _depth.get() + 1
-    token = _depth.set(depth)
-    try:
-        yield (depth, 0)
-    finally:
-        _depth.reset(token)
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> Level:
+        depth = _depth.get() + 1
+        self._token = _depth.set(depth)
+        return (depth, 0)
+
+    def __exit__(self, *exc: object) -> None:
+        _depth.reset(self._token)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from functad.dispatch import bind
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
 from functad.ops.op import Op, Residuals, Type
 from functad.ops.rules import zeros
-from functad.where import line_of, user_place
+from functad.source import line_of, user_place
 
 Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 """The leaves a node depends on: an id, or the parts it was put together from (shared, not copied)."""
@@ -116,7 +116,7 @@ class Node:
         self.recompute = recompute
         self.retained = False
         self.containers: tuple[Any, ...] = ()
-        self.where = user_place(3)
+        self.where = user_place(5)  # past _record, run and bind
 
 
 class Part:

@@ -19,7 +19,7 @@ from functad.transforms.vmap import vmap
 ROOT = Path(fd.__file__).parent
 
 LAYERS = (
-    ("errors", "levels", "where"),
+    ("errors", "levels", "source"),
     ("dtypes", "device"),
     ("dispatch",),
     ("tree",),
@@ -161,7 +161,9 @@ def test_no_private_upstream_names(name):
             used.append(path)
             aliases[path.rpartition(".")[2]] = path
         if isinstance(node, ast.Import):
-            aliases.update({a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname or "." not in a.name})
+            aliases.update(
+                {a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname or "." not in a.name}
+            )
     for node in ast.walk(SOURCES[name]):
         if isinstance(node, ast.Attribute):
             first, _, rest = ast.unparse(node).partition(".")

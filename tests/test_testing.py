@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import jax
 import ml_dtypes
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 import functad as fd
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, CheckFailedError
-from functad.ops import TABLE, Cost, Samples, custom, elementwise, linear, mul, multilinear, nondiff, sub
+from functad.ops import TABLE, Op, Samples, custom, elementwise, linear, mul, multilinear, nondiff
+from functad.ops.op import Keep
 from functad.testing import check_grads, check_op, strategies
-from functad.testing.properties import PROPERTIES
 from functad.testing.sampling import draw
 
 PAIR = Samples([(((3, 2), (3, 2)), {}), (((2, 1), (1, 3)), {}), (((), (2,)), {})], low=0.5, high=2.0)
@@ -43,6 +44,10 @@ def fails(match, call, *args, **kwargs):
         call(*args, **kwargs)
     assert isinstance(caught.value, AssertionError)
     return str(caught.value)
+
+
+def exp(xp, x):
+    return xp.exp(x)
 
 
 def times(xp, x, y):
@@ -108,10 +113,6 @@ def test_integers_are_held():
 # --- check_grads: wrong ones
 
 
-def double_slope(declare):
-    return declare(elementwise, "double_slope", lambda xp, x: 1.0 * x, lambda x: 2.0 + 0 * x)
-
-
 def test_names_argument_element_and_values(declare):
     op = declare(elementwise, "wrong_at_big", times, lambda x, y: y, lambda x, y: x + (x > 1.9))
     x = np.array([[1.0, 1.5, 0.5], [0.7, 2.0, 1.1]])
@@ -138,15 +139,15 @@ def test_finds_the_element_of_a_large_argument(declare):
     x = np.zeros(3000)
     x[1234] = 9.0
     for mode in ("rev", "fwd"):
-        text = fails("is wrong", check_grads, lambda x: op(x), (x,), modes=(mode,), eps=1e-6, order=1)
+        text = fails("is wrong", check_grads, op, (x,), modes=(mode,), eps=1e-6, order=1)
         assert "argument: args[0], element (1234,)" in text
 
 
 def test_a_wrong_second_derivative_only(declare):
     frozen = declare(nondiff, "frozen_cos", lambda xp, x: xp.cos(x), samples=ONE)
     op = declare(elementwise, "frozen_sin", lambda xp, x: xp.sin(x), lambda x: bind(frozen, (x,)), samples=ONE)
-    check_grads(lambda x: op(x), (np.array([0.5, 1.0]),), order=1)
-    text = fails("order 2", check_grads, lambda x: op(x), (np.array([0.5, 1.0]),))
+    check_grads(op, (np.array([0.5, 1.0]),), order=1)
+    text = fails("order 2", check_grads, op, (np.array([0.5, 1.0]),))
     assert "of the reverse-mode derivative" in text
     assert "argument: args[0], element" in text
 
@@ -154,23 +155,24 @@ def test_a_wrong_second_derivative_only(declare):
 def test_modes_that_disagree_by_little(declare):
     op = declare(
         custom, "nearly", lambda xp, x: xp.exp(x),
-        vjp=lambda g, out: mul(g, out), jvp=lambda t, out: mul(t, out * (1 + 3e-8)), samples=ONE,
+        vjp=lambda g, out: g * out, jvp=lambda t, out: mul(t, out * (1 + 3e-8)), samples=ONE,
     )  # fmt: skip
-    fails("forward and reverse mode disagree about args", check_grads, lambda x: op(x), (np.array([0.5, 1.0]),), order=1)
+    fails("forward and reverse mode disagree about args", check_grads, op, (np.array([0.5, 1.0]),), order=1)
 
 
 def test_a_rule_of_the_wrong_shape(declare):
     op = declare(custom, "flat", lambda xp, x: 1.0 * x, vjp=lambda g: g.reshape(-1), jvp=lambda t: t, samples=ONE)
-    text = fails("reverse mode failed", check_grads, lambda x: op(x), (np.ones((2, 3)),))
+    text = fails("reverse mode failed", check_grads, op, (np.ones((2, 3)),))
     assert "flat" in text and "(6,)" in text and "(2, 3)" in text and "input 0" in text
     op = declare(custom, "flat_push", lambda xp, x: 1.0 * x, vjp=lambda g: g, jvp=lambda t: t.reshape(-1), samples=ONE)
-    assert "flat_push" in fails("forward mode failed", check_grads, lambda x: op(x), (np.ones((2, 3)),))
+    assert "flat_push" in fails("forward mode failed", check_grads, op, (np.ones((2, 3)),))
 
 
 def test_a_kink_is_pointed_out():
-    text = fails("is wrong", check_grads, lambda x: x.abs(), (np.array([1.0, 0.0]),), atol=1e-9)
+    text = fails("is wrong", check_grads, lambda x: x.relu(), (np.array([1.0, 0.0]),))
     assert "element (1,)" in text
-    assert "slopes before and after" in text
+    assert "slopes before and after the point are 0 and 1" in text
+    assert "a kink or a jump" in fails("order 2", check_grads, lambda x: x.abs(), (np.array([1.0, 0.0]),))
 
 
 def test_a_cut_is_a_wrong_derivative():
@@ -212,9 +214,12 @@ def test_a_right_op_passes_on_one_device(declare, device):
 
 
 def test_an_op_without_a_numpy_implementation_passes_on_xla(declare):
-    op = declare(
-        elementwise, "xla_only", lambda xp, x: jax.lax.tanh(x), lambda out: 1 - out * out, samples=ONE, promote="float"
-    )
+    def tanh(xp, x):
+        if xp is np:
+            raise NotImplementedError
+        return xp.tanh(x)
+
+    op = declare(elementwise, "xla_only", tanh, lambda out: 1 - out * out, samples=ONE, promote="float")
     check_op(op, fd.Device.cpu())
     fails("NumPy refuses", check_op, op, properties=["backends"])
 
@@ -223,7 +228,9 @@ def test_an_op_that_jax_cannot_differentiate_is_checked_without_it(declare):
     def halved(xp, x):
         if xp is np:
             return x / 2
-        return jax.pure_callback(lambda x: np.asarray(x / 2), jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+        return jax.pure_callback(
+            lambda x: np.asarray(x / 2), jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims"
+        )
 
     op = declare(elementwise, "halved", halved, 0.5, samples=ONE, promote="float")
     fails("JAX cannot differentiate", check_op, op, properties=["jax"])
@@ -281,52 +288,235 @@ def test_wrong_rules_fail_by_differences(declare, make, argument, order):
 
 @pytest.mark.parametrize("make", [wrong_partial, missing_factor, swapped_operands, swapped_signs, wrong_second_order])
 def test_wrong_rules_fail_against_jax(declare, make):
-    assert re.search(r"against JAX.*of [xy], element \(", fails(r"\[jax\]", check_op, make(declare), properties=["jax"]))
+    assert re.search(
+        r"against JAX.*of [xy], element \(", fails(r"\[jax\]", check_op, make(declare), properties=["jax"])
+    )
 
 
-def only(declare, kind, name, *args, **about):
-    return declare(kind, name, *args, **about)
+# --- check_op: an op that breaks one property
 
 
-class Impure:
-    """An implementation whose results differ from call to call."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, xp, x):
-        self.calls += 1
-        return x * (1 + self.calls % 2)
+def unsaid(declare):
+    """No doc."""
+    return declare(elementwise, "unsaid", exp, lambda out: out, samples=ONE, doc="")
 
 
-def broken(prop, declare):
-    """An op that breaks one property, and what the message must say."""
-    exp = lambda xp, x: xp.exp(x)  # noqa: E731
-    match prop:
-        case "declared":
-            return declare(elementwise, "silent", exp, lambda out: out, samples=ONE, doc=""), "no doc"
-        case "backends":
-            numpy_impl = lambda xp, x: xp.exp(x) * (1 + 1e-4)  # noqa: E731
-            return declare(elementwise, "off", exp, lambda out: out, numpy_impl=numpy_impl, samples=ONE), r"element \(0, 0\)"
-        case "adjoint":
-            op = declare(custom, "skew", exp, vjp=lambda g, out: g * out, jvp=lambda t, out: t * out * 1.5, samples=ONE)
-            return op, "with x tracked <g, J t>"
-        case "vmap":
-            return declare(linear, "sum_all", lambda xp, x: x.sum() * (x.ndim + 1), lambda g, x_shape: bind(
-                TABLE["broadcast_to"], (g,), (x_shape,)), samples=Samples([(((3, 2),), {})]),
-                batch=lambda op, axes: None), "vmap over x"  # fmt: skip
-        case "checkpoint":
-            return declare(elementwise, "impure", Impure(), lambda x, out: out, samples=ONE), "recomputation"
-        case "dtypes":
-            wide = lambda xp, x: xp.exp(x).astype("float32")  # noqa: E731
-            return declare(elementwise, "widens", wide, lambda x: x.exp(), samples=ONE), "float16 against float64"
-        case "edges":
-            first = lambda xp, x: x.reshape(-1)[0] * xp.ones(x.shape)  # noqa: E731
-            return declare(elementwise, "first", first, 1, numpy_impl=lambda xp, x: x, samples=ONE), "refuses these"
-        case "masked":
-            from_product = lambda g, x: mul(g, 1 / x)  # noqa: E731
-            return declare(custom, "naked_log", lambda xp, x: xp.log(x), vjp=from_product, jvp=from_product,
-                           samples=ONE), r"at \(0.0,\) a zero cotangent"  # fmt: skip
-        case "memory":
-            return None, ""
-    raise AssertionError(prop)
+def off_on_numpy(declare):
+    """Two backends, two values."""
+    numpy_impl = lambda xp, x: xp.exp(x * xp.asarray(1.02, x.dtype))  # noqa: E731
+    return declare(
+        elementwise, "off_on_numpy", exp, lambda out: out, numpy_impl=numpy_impl, samples=ONE, promote="float"
+    )
+
+
+def held(declare):
+    """A rule that says "no derivative" where there is one."""
+    return declare(elementwise, "held", times, lambda y: y, None)
+
+
+def skew(declare):
+    """Two modes, two derivatives."""
+    return declare(
+        custom,
+        "skew",
+        exp,
+        vjp=lambda g, out: g * out,
+        jvp=lambda t, out: 1.5 * (t * out),
+        samples=ONE,
+        promote="float",
+    )
+
+
+def skew_alone(declare):
+    """A gradient that depends on what else is tracked."""
+    op = declare(elementwise, "skew_alone", times, lambda y: y, lambda x: x)
+    pull, push = op.pull, op.push
+    op.pull = lambda g, res, wanted: pull(g if all(wanted) else 2.0 * g, res, wanted)
+    op.push = lambda ts, res: push([t if t is None or None not in ts else 2.0 * t for t in ts], res)
+    return op
+
+
+def sums_rows(declare):
+    """A rule for rows that mixes them."""
+    batch = lambda op, inputs, mapped, size, params: bind(op, inputs)  # noqa: E731
+    return declare(nondiff, "sums_rows", lambda xp, x: xp.sum(x), samples=Samples([(((3, 2),), {})]), batch=batch)
+
+
+def sweeping() -> bool:
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "sweep":
+        frame = frame.f_back
+    return frame is not None
+
+
+def changes_its_mind(declare):
+    """Another value when it is computed again during backward."""
+    impl = lambda xp, x: 2.0 * x if sweeping() else 1.0 * x  # noqa: E731
+    return declare(elementwise, "changes_its_mind", impl, 1, samples=ONE)
+
+
+def widens(declare):
+    """Half precision in, single precision out."""
+    impl = lambda xp, x: xp.exp(x) * xp.ones((), "float32")  # noqa: E731
+    return declare(elementwise, "widens", impl, lambda x: x.exp(), samples=ONE, promote="float")
+
+
+def narrows(declare):
+    """A derivative that a half type cannot hold."""
+    return declare(
+        elementwise,
+        "narrows",
+        lambda xp, x: xp.square(x),
+        lambda x: (x * 3e4 * 3) * (2 / 9e4),
+        samples=ONE,
+        promote="float",
+    )
+
+
+def never_empty(declare):
+    """One backend refuses an empty array."""
+
+    def impl(xp, x):
+        if xp is not np and not x.size:
+            raise ValueError("empty")
+        return 1.0 * x
+
+    return declare(elementwise, "never_empty", impl, 1, samples=Samples([(((3, 2),), {})]))
+
+
+def unmasked(declare):
+    """Zero times infinity."""
+    rule = lambda g, x: mul(g, 1 / x)  # noqa: E731
+    return declare(custom, "unmasked", lambda xp, x: xp.log(x), vjp=rule, jvp=rule, samples=ONE, promote="float")
+
+
+def hoards(declare):
+    """Keeps what its rule does not name."""
+    op = declare(elementwise, "hoards", times, lambda y: y, lambda x: x)
+    op.keep = lambda tracked: Keep(frozenset({0, 1}), frozenset(), out=False)
+    return op
+
+
+@pytest.mark.parametrize(
+    ("make", "prop", "message"),
+    [
+        (unsaid, "declared", "no doc"),
+        (off_on_numpy, "backends", r"value on XLA against NumPy, element \(0, 0\)"),
+        (held, "jax", "y has no derivative by its rule, but JAX's gradient"),
+        (skew, "adjoint", "with x tracked <g, J t>"),
+        (skew_alone, "adjoint", "with only x tracked, gradient of x, element"),
+        (sums_rows, "vmap", "value of vmap over x"),
+        (changes_its_mind, "checkpoint", r"gradient with recomputation, element \(0, 0\)"),
+        (widens, "dtypes", r"bfloat16\[3, 2\]"),
+        (narrows, "dtypes", r"gradient in float16 against float64, element \(\d, \d\): -?inf"),
+        (never_empty, "edges", "XLA refuses these inputs"),
+        (unmasked, "masked", r"at \(0.0,\) a zero cotangent gives"),
+        (hoards, "memory", "keeps x, which no rule names"),
+    ],
+)
+def test_a_broken_property_fails(declare, make, prop, message):
+    op = make(declare)
+    fails(message, check_op, op, properties=[prop])
+
+
+def test_an_op_without_samples_fails(declare):
+    op = declare(elementwise, "unsampled", exp, lambda out: out, samples=None)
+    fails("'unsampled' has no samples.*samples=Samples", check_op, op, properties=["declared"])
+    wrong = Samples([(((3, 2),), {"axis": 0})])
+    op = declare(elementwise, "missampled", exp, lambda out: out, samples=wrong)
+    fails(r"'missampled', case 0: samples give 1 inputs and parameters \['axis'\]", check_op, op)
+
+
+def test_samples_leave_no_room():
+    with pytest.raises(CheckFailedError, match=r"no room between -0\.01 and 0\.01"):
+        draw(Op("tight", exp, samples=Samples([(((3,),), {})], low=-0.01, high=0.01, kinks=(0,))))
+
+
+def test_samples_stay_clear_of_kinks():
+    op = Op("kinked", exp, samples=Samples([(((500,),), {})], kinks=(-1, 0, 1)))
+    x = draw(op)[0].inputs[0]
+    assert np.abs(x[:, None] - np.array([-1, 0, 1])).min() >= 0.05
+    assert x.min() < -1.05 and x.max() > 1.05
+    assert np.array_equal(x, draw(op)[0].inputs[0])
+    assert not np.array_equal(x, draw(op, 1)[0].inputs[0])
+
+
+def test_refuses_what_is_no_op_or_property():
+    with pytest.raises(ArgumentTypeError, match="expected an op"):
+        check_op(np.sin)
+    with pytest.raises(ArgumentError, match="there is no property"):
+        check_op(TABLE["add"], properties=["speed"])
+
+
+# --- strategies
+
+
+@given(strategies.shapes(min_dims=1, max_dims=2, max_side=3))
+def test_shapes_are_in_range(shape):
+    assert 1 <= len(shape) <= 2
+    assert all(0 <= n <= 3 for n in shape)
+
+
+def test_shapes_have_empty_and_scalar_ones():
+    assert find(strategies.shapes(), lambda s: 0 in s)
+    assert find(strategies.shapes(), lambda s: s == ()) == ()
+    assert 1 in find(strategies.shapes(min_side=1), lambda s: len(s) == 3)
+
+
+@given(strategies.broadcastable_shapes(3))
+def test_shapes_broadcast(shapes):
+    assert len(shapes) == 3
+    np.broadcast_shapes(*shapes)
+
+
+def test_broadcastable_shapes_differ():
+    find(strategies.broadcastable_shapes(), lambda pair: len(pair[0]) != len(pair[1]))
+    find(strategies.broadcastable_shapes(), lambda pair: any(a == 1 < b for a, b in zip(*pair, strict=False)))
+
+
+@given(strategies.dtypes("float", "int"))
+def test_dtypes_are_of_the_kinds(dtype):
+    assert fd.dtypes.is_float(dtype) or dtype.kind in "iu"
+    assert dtype not in (np.float64, np.int64, np.uint64)
+
+
+def test_dtypes_reach_all_of_a_kind():
+    for dtype in (np.float16, np.float32, ml_dtypes.bfloat16):
+        assert find(strategies.dtypes("float"), lambda d, dtype=dtype: d == dtype) == dtype
+    assert find(strategies.dtypes("float", wide=True), lambda d: d == np.float64) == np.float64
+    assert find(strategies.dtypes(), lambda d: d.kind == "b") == np.bool_
+    with fd.enable_x64():
+        find(strategies.dtypes("complex"), lambda d: d == np.complex128)
+    with pytest.raises(ArgumentError, match="no kind"):
+        strategies.dtypes("double")
+
+
+@given(strategies.arrays(strategies.dtypes("float", "int", "complex"), low=-3, high=5, kinks=[0, 1], gap=0.25))
+def test_arrays_stay_clear_of_kinks(x):
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    for part in parts:
+        wide = part.astype(np.float64)
+        assert ((wide >= -3) & (wide <= 5)).all()
+        assert (np.abs(wide) >= 0.25).all()
+        assert (np.abs(wide - 1) >= 0.25).all()
+
+
+def test_arrays_reach_every_side_of_a_kink():
+    for low, high in ((-2, -0.05), (0.05, 2)):
+        assert find(strategies.arrays(shape=(1,), kinks=[0]), lambda x, low=low, high=high: low <= x[0] <= high).shape
+    with pytest.raises(ArgumentError, match="clear of the kinks"):
+        find(strategies.arrays(low=0, high=0.01, shape=(1,), kinks=[0]), lambda x: True)
+
+
+@given(st.data())
+def test_tensors_have_what_was_asked_for(data):
+    shape = data.draw(strategies.shapes())
+    x = data.draw(strategies.tensors("bfloat16", shape, low=1, high=2, device=fd.Device.numpy()))
+    assert isinstance(x, fd.Tensor)
+    assert x.shape == shape and x.dtype == ml_dtypes.bfloat16 and x.device.name == "numpy"
+    assert bool(((x >= 1) & (x <= 2)).all())
+
+
+@given(strategies.tensors("float32", strategies.shapes(max_side=2), kinks=[0], device=fd.Device.numpy()))
+def test_strategies_and_check_grads_work_together(x):
+    check_grads(lambda x: x.abs() * x, (x,), order=1)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from functad import dtypes
 from functad.device import DECORATORS, Device, GradientCheckpointing
 from functad.dispatch import base_tensor, bind
+from functad.dtypes import is_inexact
 from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
 from functad.levels import Level, _unrecorded
-from functad.ops.op import Cost, Keep, Op, Type
+from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, sweep
@@ -47,86 +47,106 @@ class Autodiff:
         """Compute `op` on the values below, and record it if an input is tracked."""
         lowered = []
         contexts = []
-        tracked = []
+        tracked = 1  # one bit per input, under a leading 1
         for x in inputs:
             if x._backend is self:
+                context = x._context
                 lowered.append(x._value)
-                contexts.append(x._context)
-                tracked.append(x._context.tracked)
+                contexts.append(context)
+                tracked += tracked + context.tracked
             else:
                 lowered.append(x)
                 contexts.append(None)
-                tracked.append(False)
-        if not (True in tracked and op.differentiable and self.level[0] > _unrecorded.get()):
+                tracked += tracked
+        if tracked == 1 << len(contexts) or not op.differentiable or self.level[0] <= _unrecorded.get():
+            return self._untracked(bind(op, lowered, params), contexts)
+        plan = op.plans.get(tracked) or op.plan(tracked)
+        if plan.recorded is None:
             out = bind(op, lowered, params)
+            if not plan.smooth:
+                return self._untracked(out, contexts)
             if type(out) is tuple:
-                return tuple([self._untracked(o, contexts) for o in out])
-            return self._untracked(out, contexts)
-        wanted, recorded, keep = op.plan(tuple(tracked))
-        if recorded is None:
-            out = bind(op, lowered, params)
-            return self._record(op, params, lowered, contexts, wanted, keep, out, out)
-        out = recorded.apply(lowered, params)
-        visible, residuals = out[: recorded.visible], out[recorded.visible :]
-        return self._record(recorded, params, lowered, contexts, wanted, recorded.keep(wanted), visible, residuals)
+                return self._record_parts(op, params, lowered, contexts, plan, out, out)
+            if not is_inexact(out._dtype):
+                return self._untracked(out, contexts)
+            recompute = self.balanced and op.cost is Cost.MEMORY
+            kept = out if plan.keeps_out and not recompute else None
+            node = self._node(op, params, lowered, contexts, plan, kept, recompute, out._shape, out._dtype)
+            return Tensor(self, out, node, out._shape, out._dtype)
+        op = plan.recorded
+        out = op.apply(lowered, params)
+        plan = plan.of_recorded()  # what it keeps is known once it has run
+        return self._record_parts(op, params, lowered, contexts, plan, out[: op.visible], out[op.visible :])
 
-    def _record(
+    def _record_parts(
         self,
         op: Op,
         params: tuple[Any, ...],
         lowered: list[Any],
         contexts: list[AnyNode | None],
-        wanted: tuple[bool, ...],
-        keep: Keep,
-        out: Any,
-        kept: Any,
+        plan: Plan,
+        outs: tuple[Any, ...],
+        saved: tuple[Any, ...],
     ) -> Any:
-        """Wrap `out`, with a node that keeps what the rule needs (`kept` as its output)."""
-        single = type(out) is not tuple
-        if True not in wanted or (single and not dtypes.is_inexact(out._dtype)):
-            return self._untracked(out, contexts) if single else tuple([self._untracked(o, contexts) for o in out])
-        parents = tuple([c if want else None for c, want in zip(contexts, wanted, strict=True)])
-        recompute = self.balanced and single and op.cost is Cost.MEMORY
-        values, types, keep_out = keep
-        inputs: list[Any] = []
-        for i, value in enumerate(lowered):
-            parent = parents[i]
-            if recompute or i in values:
-                inputs.append(parent if type(parent) is Node and parent.recompute else value)
-            elif i in types:
-                inputs.append(Type(value._shape, value._dtype) if parent is None else parent)
-            else:
-                inputs.append(None)
-        node = Node(
-            op,
-            params,
-            parents,
-            tuple(inputs),
-            kept if keep_out and not recompute else None,
-            out._shape if single else tuple([Type(o._shape, o._dtype) for o in out]),
-            out._dtype if single else None,
-            _leaves(parents),
-            None if self.functional else _origins(contexts) or None,
-            recompute,
-        )
-        if single:
-            return Tensor(self, out, node, out._shape, out._dtype)
+        """Wrap several outputs, each a part of one node; `saved` is what stands for the output in the rule."""
+        types = tuple([Type(o._shape, o._dtype) for o in outs])
+        node = self._node(op, params, lowered, contexts, plan, saved if plan.keeps_out else None, False, types, None)
         return tuple(
             [
-                Tensor(self, o, Part(node, i, o._shape, o._dtype), o._shape, o._dtype)
-                if dtypes.is_inexact(o._dtype)
-                else self._untracked(o, contexts)
-                for i, o in enumerate(out)
+                Tensor(self, o, Part(node, i, *t), *t) if is_inexact(t.dtype) else self._untracked(o, contexts)
+                for i, (o, t) in enumerate(zip(outs, types, strict=True))
             ]
         )
 
-    def _untracked(self, out: Tensor, contexts: Sequence[AnyNode | None]) -> Tensor:
+    def _node(
+        self,
+        op: Op,
+        params: tuple[Any, ...],
+        lowered: list[Any],
+        contexts: list[AnyNode | None],
+        plan: Plan,
+        out: Any,
+        recompute: bool,
+        shape: Any,
+        dtype: Any,
+    ) -> Node:
+        """A node with what its rule needs and where it came from."""
+        parents: list[AnyNode | None] = []
+        kept: list[Any] = []
+        leaves: Leaves | None = None
+        origins: tuple[Origin, ...] | None = None
+        i = 0
+        for wanted, action in zip(plan.wanted, plan.actions):  # noqa: B905  # equally long, and this is the hot path
+            parent = contexts[i]
+            if wanted:
+                if leaves is None:
+                    leaves = parent.leaves  # type: ignore[union-attr]  # a wanted input is on this tape
+                elif leaves is not parent.leaves:  # type: ignore[union-attr]
+                    leaves = (leaves, parent.leaves)  # type: ignore[union-attr]  # shared, not copied
+            elif parent is not None:
+                if not self.functional:
+                    origins = _origins([parent], origins or ())
+                parent = None
+            parents.append(parent)
+            if action == KEEP or recompute:
+                kept.append(parent if type(parent) is Node and parent.recompute else lowered[i])
+            elif action == TYPE:
+                kept.append(Type(lowered[i]._shape, lowered[i]._dtype) if parent is None else parent)
+            else:
+                kept.append(None)
+            i += 1
+        return Node(op, params, tuple(parents), tuple(kept), out, shape, dtype, leaves, origins, recompute)
+
+    def _untracked(self, out: Any, contexts: Sequence[AnyNode | None]) -> Any:
+        """Wrap `out` as a constant, which remembers where it came from."""
+        if type(out) is tuple:
+            return tuple([self._untracked(o, contexts) for o in out])
         if self.functional:
             leaf = Leaf(out._shape, out._dtype)
         else:
-            kind = "detach" if dtypes.is_inexact(out._dtype) else "int"
+            kind = "detach" if is_inexact(out._dtype) else "int"
             cuts = tuple([Cut(kind, c.leaves) for c in contexts if c is not None and c.tracked])
-            leaf = Leaf(out._shape, out._dtype, origins=cuts + _origins(contexts))
+            leaf = Leaf(out._shape, out._dtype, origins=_origins(contexts, cuts))
         return Tensor(self, out, leaf, out._shape, out._dtype)
 
     def lift(self, x: Tensor) -> Tensor:
@@ -220,18 +240,9 @@ class Autodiff:
         return Gradients.of(self.level, found)
 
 
-def _leaves(parents: Sequence[AnyNode | None]) -> Leaves:
-    """The union of the parents' leaves, sharing theirs where there is only one."""
-    parts: list[Leaves] = []
-    for p in parents:
-        if p is not None and not (parts and p.leaves is parts[-1]):
-            parts.append(p.leaves)
-    return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _origins(contexts: Sequence[AnyNode | None]) -> tuple[Origin, ...]:
+def _origins(contexts: Sequence[AnyNode | None], before: tuple[Origin, ...] = ()) -> tuple[Origin, ...]:
     """Where the constants among `contexts` came from: the most recent few, which bounds a running sum."""
-    origins: tuple[Origin, ...] = ()
+    origins = before
     for c in contexts:
         if type(c) is Leaf and not c.tracked:
             origins += (c.id, *c.origins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -36,7 +36,7 @@ class BaseBackend(ABC):
             return op.base_run(self, inputs, params)
         arrays = [x._value for x in inputs]
         try:
-            out = self.call(op, arrays, params)
+            out = self.compiled(op, params)(*arrays)
         except FunctadError:
             raise
         except (TypeError, ValueError, IndexError) as error:
@@ -48,8 +48,12 @@ class BaseBackend(ABC):
         return Tensor(self, out, None, out.shape, out.dtype)
 
     @abstractmethod
-    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> Any:
-        """The implementation of `op` on arrays of this backend."""
+    def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
+        """The cached call that computes `op` on arrays of this backend."""
+
+    def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        """Compute `op` on arrays of this backend."""
+        return self.compiled(op, params)(*arrays)
 
     @abstractmethod
     def array(self, data: Any, dtype: DType) -> Any:

@@ -116,7 +116,7 @@ class BatchedOp(Op):
         for name in ("cost", "differentiable", "inputs", "params", "variadic", "doc"):
             setattr(self, name, getattr(op, name))
         self.name = f"vmap({op.name})"
-        self.plan = lru_cache(256)(self.plan)  # type: ignore[method-assign]  # a cache per op
+        self.plans = {}
         self.impl = _batched_impl(op, axes)
         self.visible = getattr(op, "visible", 0)  # type: ignore[misc]  # an instance's own
         self.numpy_impl = _looped_impl(op, axes)

@@ -161,7 +161,7 @@ def push(
 
 def _still(movements: Sequence[Any]) -> bool:
     """Whether nothing moves."""
-    return all(m is None for m in movements)
+    return not [m for m in movements if m is not None]
 
 
 def _check(op: Op, moved: Tensor, out: Tensor) -> None:

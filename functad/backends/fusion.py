@@ -119,8 +119,8 @@ class Fusion(BaseBackend):
             return Tensor(self, value, None, *made)
         return tuple([Tensor(self, Lazy(None, i, (value,), t), None, *t) for i, t in enumerate(made)])
 
-    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> Any:
-        return self.xla.call(op, arrays, params)
+    def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
+        return self.xla.compiled(op, params)
 
     def array(self, data: Any, dtype: DType) -> Lazy:
         array = self.xla.array(data, dtype)

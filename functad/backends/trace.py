@@ -21,7 +21,7 @@ from functad.errors import ConcreteValueError, FunctadError, LevelError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
 from functad.tensor import Tensor
-from functad.where import user_line
+from functad.source import user_line
 
 
 class Equation(NamedTuple):
@@ -182,7 +182,7 @@ class Trace(BaseBackend):
     def jax_array(self, value: Any) -> NoReturn:
         self.host(value)
 
-    def call(self, op: Op, arrays: list[Any], params: tuple[Any, ...]) -> NoReturn:
+    def compiled(self, op: Op, params: tuple[Any, ...]) -> NoReturn:
         raise AssertionError("a trace computes nothing")
 
     def array(self, data: Any, dtype: dtypes.DType) -> NoReturn:

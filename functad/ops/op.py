@@ -27,6 +27,9 @@ from functad.ops.operand import Promote, operands
 
 Rule = Callable[..., Any]
 
+DROP, TYPE, KEEP = range(3)
+_MOST_PLANS = 256
+
 
 class Cost(enum.Enum):
     """What bounds an op's run time; decides what balanced checkpointing recomputes."""
@@ -113,8 +116,21 @@ class Plan(NamedTuple):
     """How a tape records an op for one subset of tracked inputs."""
 
     wanted: tuple[bool, ...]  # the tracked inputs that the output depends on smoothly
+    smooth: bool  # whether there is one
     recorded: Op | None  # what runs in the op's place
-    keep: Keep | None  # what is kept; for a recorded form, known once it has run
+    actions: tuple[int, ...]  # per input: KEEP its value, keep its TYPE, or DROP it
+    keeps_out: bool
+
+    def of_recorded(self) -> Plan:
+        """The same with what the recorded form keeps."""
+        assert self.recorded is not None
+        return self._replace(**_kept(self.recorded, self.wanted))
+
+
+def _kept(op: Op, wanted: tuple[bool, ...]) -> dict[str, Any]:
+    keep = op.keep(wanted)
+    actions = [KEEP if i in keep.values else TYPE if i in keep.types else DROP for i in range(len(wanted))]
+    return {"actions": tuple(actions), "keeps_out": keep.out}
 
 
 @dataclass(eq=False)
@@ -147,8 +163,8 @@ class Op:
         self.variadic = any(a.kind is a.VAR_POSITIONAL for a in arguments)
         self.__name__ = self.name
         self.__doc__ = self.doc
-        self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # caches per op
-        self.plan = lru_cache(256)(self.plan)  # type: ignore[method-assign]
+        self.plans: dict[int, Plan] = {}
+        self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # a cache per op
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The front door: make operands of `inputs`, promote their dtypes, run."""
@@ -232,11 +248,16 @@ class Op:
                     out = True
         return Keep(frozenset(values), frozenset(types - values), out)
 
-    def plan(self, tracked: tuple[bool, ...]) -> Plan:
-        """How a tape records this op when the inputs in `tracked` are on it."""
-        wanted = tuple([t and self.takes(i) for i, t in enumerate(tracked)])
-        recorded = self.recorded(wanted)
-        return Plan(wanted, recorded, self.keep(wanted) if recorded is None else None)
+    def plan(self, tracked: int) -> Plan:
+        """How a tape records this op; `tracked` has one bit per input, under a leading 1."""
+        bits = [bit == "1" for bit in f"{tracked:b}"[1:]]
+        wanted = tuple([t and self.takes(i) for i, t in enumerate(bits)])
+        recorded = self.recorded(wanted) if any(wanted) else None
+        kept = _kept(self, wanted) if recorded is None else {"actions": (), "keeps_out": False}
+        if len(self.plans) >= _MOST_PLANS:
+            self.plans.clear()
+        plan = self.plans[tracked] = Plan(wanted, any(wanted), recorded, **kept)
+        return plan
 
     def derivative(self, fn: Rule | None, leading: int) -> Derivative | None:
         """Bind a rule's function to this op's inputs, output and parameters by name."""

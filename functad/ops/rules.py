@@ -182,6 +182,8 @@ def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdi
 
 def align_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
     """Rows of an elementwise op: put the axis of rows in front of the longest shape."""
+    if len(inputs) == 1:
+        return bind(op, inputs, params)
     rank = max([len(x._shape) - m for x, m in zip(inputs, mapped, strict=True)])
     return bind(op, [front_rows(x, rank) if m else x for x, m in zip(inputs, mapped, strict=True)], params)
 

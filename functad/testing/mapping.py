@@ -12,7 +12,7 @@ from functad import dtypes
 from functad.device import Device
 from functad.ops.op import Op
 from functad.testing.derivatives import execute, jvp, vjp
-from functad.testing.running import draw_vectors, is_smooth, mapped, moving, run, same, smooth, subsets
+from functad.testing.running import draw_vectors, is_smooth, mapped, moving, of_case, run, same, smooth, subsets
 from functad.testing.sampling import Case, draw, generator, input_names
 
 _ROWS = 2  # of a batch
@@ -61,6 +61,7 @@ def _gradient(case: Case, gs: int) -> Callable[..., list[Any]]:
     return fn
 
 
+@of_case
 def _looped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any) -> list[Any]:
     """For each subset of mapped inputs: values, gradients and tangents of each row."""
     found = []
@@ -82,6 +83,7 @@ def _looped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any) -> lis
     return found
 
 
+@of_case
 def _mapped(case: Case, rows: Any, both: Any, vectors: Any, stacked: Any, parts: str = "all") -> list[Any]:
     """The same by mapping: gradients taken inside of the map and outside of it."""
     found = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,8 @@ from functad.ops.op import Op
 from functad.testing.numeric import direction
 from functad.testing.sampling import Case, cast, describe
 from functad.transforms.vmap import vmap
+
+R = TypeVar("R")
 
 
 def run(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> list[Any]:
@@ -116,6 +119,21 @@ def draw_vectors(rng: np.random.Generator, case: Case) -> tuple[list[Any], list[
 def fail(case: Case, text: str) -> NoReturn:
     """Raise, saying which case of which op."""
     raise CheckFailedError(f"{case.op.name}, {case}: {text}")
+
+
+def of_case(fn: Callable[..., R]) -> Callable[..., R]:
+    """Make refusals inside `fn(case, ...)` failures of the check, which say in which case."""
+
+    @functools.wraps(fn)
+    def wrapped(case: Case, *args: Any, **kwargs: Any) -> R:
+        try:
+            return fn(case, *args, **kwargs)
+        except CheckFailedError:
+            raise
+        except FunctadError as error:
+            fail(case, str(error))
+
+    return wrapped
 
 
 def precision(dtype: Any) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from functad import dtypes, tree
 from functad.dispatch import Handle, base_tensor
@@ -18,19 +18,26 @@ from functad.ops.rules import broadcast
 from functad.tape import Leaves, fresh_id
 
 Argnums = int | Sequence[int]
-B = TypeVar("B")
 
 
-@contextmanager
-def opened(make: Callable[[Level], B]) -> Iterator[B]:
+class opened(AbstractContextManager[Any]):
     """The interpreter of a transform at a level of its own, closed however the block ends."""
-    with deeper() as level:
-        backend: Any = make(level)
-        backend.opened = fresh_id()
-        try:
-            yield backend
-        finally:
-            backend.close()
+
+    __slots__ = ("_backend", "_level", "_make")
+
+    def __init__(self, make: Callable[[Level], Any]):
+        self._make = make
+        self._level = deeper()
+
+    def __enter__(self) -> Any:
+        level = self._level.__enter__()
+        self._backend = self._make(level)
+        self._backend.opened = fresh_id()
+        return self._backend
+
+    def __exit__(self, *exc: object) -> None:
+        self._level.__exit__(*exc)
+        self._backend.close()
 
 
 def check_callable(fn: Any, where: str) -> None:
@@ -156,6 +163,12 @@ def split(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[S
 def unflatten(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Any]:
     """One pytree per structure, from all their leaves in a row."""
     return [tree.unflatten(s, part) for s, part in zip(structures, split(structures, leaves), strict=True)]
+
+
+def common_float(values: Iterable[Any]) -> dtypes.DType | None:
+    """The float dtype of the tensors among `values`, if they share one: what a Python float next to them has."""
+    found = {x._dtype for x in values if isinstance(x, Handle) and dtypes.is_float(x._dtype)}
+    return found.pop() if len(found) == 1 else None
 
 
 class Blank:

@@ -30,7 +30,7 @@ from functad.ops.op import Keep, Op, Residuals
 from functad.ops.operand import operand
 from functad.tape import sweep
 from functad.tensor import Tensor
-from functad.transforms.arguments import check_callable, opened
+from functad.transforms.arguments import check_callable, common_float, opened
 from functad.transforms.captures import Captures, frozen
 from functad.transforms.python_op import (
     BatchedPython,
@@ -229,7 +229,7 @@ class _Call:
         self.structures: list[tree.Structure] = []  # of the arguments that are differentiable
         self.smooth: list[int] = []  # of the tensors, those in such arguments
         like = next((x for x in tree.leaves(args) if isinstance(x, Handle)), None)
-        weak = _float_of(args)
+        weak = common_float(tree.leaves(args))
         converted = []
         count = 0
         for i, arg in enumerate(args):
@@ -272,12 +272,6 @@ class _Call:
             return [capture.leave(operand(x, like, where=self.name)) for x in leaves]
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{error} It is part of the result, which must be a pytree of tensors.") from None
-
-
-def _float_of(args: Any) -> dtypes.DType | None:
-    """The dtype of a Python float next to tensors of one float dtype."""
-    found = {x._dtype for x in tree.leaves(args) if isinstance(x, Handle) and dtypes.is_float(x._dtype)}
-    return found.pop() if len(found) == 1 else None
 
 
 def _names(signature: inspect.Signature | None, count: int) -> list[str]:

@@ -73,7 +73,8 @@ def push_through(
         inputs = [x if t is None else level.wrap(x, t) for x, t in zip(values, moving, strict=True)]
         out, aux = split_aux(fn(*unflatten(structures, inputs)), has_aux, where)
         results, structure = outputs(out, level, where)
-        aux = leave(level, aux)
+        if has_aux:
+            aux = leave(level, aux)
     mine = [x._backend is level for x in results]
     moved = [_tangent_of(x, x._context if m else None) for x, m in zip(results, mine, strict=True)]
     return [x._value if m else x for x, m in zip(results, mine, strict=True)], structure, moved, aux
@@ -142,7 +143,8 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> t
         inputs = [record.source(x) if of.smooth else x for x, of in zip(values, blanks, strict=True)]
         out, aux = split_aux(fn(*unflatten(structures, inputs)), has_aux, "linearize")
         results, structure = outputs(out, record, "linearize")
-        aux = leave(record, aux)
+        if has_aux:
+            aux = leave(record, aux)
     mine = [x._backend is record for x in results]
     targets = [x._context if m else None for x, m in zip(results, mine, strict=True)]
     value = tree.unflatten(structure, [x._value if m else x for x, m in zip(results, mine, strict=True)])

@@ -13,6 +13,7 @@ from functad.ops.operand import operand
 from functad.ops.rules import zeros
 from functad.transforms.arguments import (
     Argnums,
+    below,
     check_callable,
     differentiable,
     indices,
@@ -96,9 +97,10 @@ def differentiate(
         value, aux = split_aux(fn(*call, **kwargs), has_aux, where)
         value = settle(_scalar(value, where, holomorphic), tape)
         found = tape.gradients(value)
-        aux = leave(tape, aux)
+        if has_aux:
+            aux = leave(tape, aux)
     grads = unflatten(structures, [_gradient(found, x) for x in inputs])
-    return leave(tape, value), aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
+    return below(value, tape), aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
 
 
 def _gradient(found: Any, x: Any) -> Any:

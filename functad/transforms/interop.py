@@ -27,7 +27,7 @@ from functad.ops.op import Cost, Keep, Op, Residuals, Type
 from functad.ops.operand import operand
 from functad.ops.rules import masked_mul, zero_mul
 from functad.tensor import Tensor
-from functad.transforms.arguments import check_callable, wraps
+from functad.transforms.arguments import check_callable, common_float, wraps
 from functad.transforms.captures import reachable
 from functad.transforms.python_op import is_smooth, zeros_like
 from functad.transforms.staged import StagedOp
@@ -115,8 +115,7 @@ def _tensors(leaves: Sequence[Any], name: str, dynamic: Any) -> list[Any]:
                 f"{name}: a tensor of shape {x.shape} is on the NumPy device, where JAX does not compute. Move it first: "
                 "x.to_device(fd.Device.cpu())."
             )
-    floats = {x._dtype for x in handles if dtypes.is_float(x._dtype)}
-    weak = floats.pop() if len(floats) == 1 else None  # a Python float does not widen a tensor
+    weak = common_float(handles)
     base = base_tensor(handles[0])._backend if handles else _default_xla()
     like = Tensor(base, None, None, (), dtypes.float32)
     return [_tensor(x, i, like, weak, name, dynamic) for i, x in enumerate(leaves)]

@@ -15,6 +15,7 @@ from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
+from functad.transforms.arguments import common_float
 from functad.transforms.captures import Captures
 from functad.transforms.staged import StagedOp
 
@@ -43,7 +44,7 @@ class Jitted:
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._name = getattr(fn, "__name__", type(fn).__name__)
-        self._static_nums, self._static_names = _static(fn, static_argnums, static_argnames)
+        self._static_nums, self._static_names, self._parameters = _static(fn, static_argnums, static_argnames)
         self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
         self._captures = Captures(fn)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
@@ -53,8 +54,11 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         static, dynamic = self._partition(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
-        tensors = [x if isinstance(x, Handle) else self._tensor(x, dynamic, i) for i, x in enumerate(leaves)]
         outside = self._captures()
+        tensors = [
+            x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
+            for i, x in enumerate(leaves)
+        ]
         base = base_tensor(tensors[0] if tensors else outside[0])._backend if tensors or outside else None
         base = (base.base if isinstance(base, Trace) else base) or Device.default().base
         key = (
@@ -62,6 +66,7 @@ class Jitted:
             static,
             tuple([(x._shape, x._dtype) for x in tensors]),
             tuple([(x._shape, x._dtype) for x in outside]),
+            _shared(outside),
             base,
             dtypes.x64_enabled(),
         )
@@ -124,18 +129,34 @@ class Jitted:
     def _donate(self, structure: tree.Structure) -> tuple[int, ...]:
         if not self._donated:
             return ()
-        args, _ = tree.unflatten(structure, range(structure.num_leaves))
-        return tuple(i for n in self._donated for i in tree.leaves(args[n]))
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        given = dict(enumerate(args)) | {self._parameters.index(k): x for k, x in kwargs.items() if k in self._parameters}
+        numbers = [n + len(self._parameters or args) if n < 0 else n for n in self._donated]
+        return tuple(i for n in numbers for i in tree.leaves(given.get(n)))
 
-    def _tensor(self, x: Any, dynamic: Any, index: int) -> Any:
+    def _tensor(self, x: Any, index: int, leaves: Any, outside: Any, static: Any, dynamic: Any) -> Any:
+        near = [y for y in (*leaves, *outside) if isinstance(y, Handle)]
+        weak = common_float(near) if type(x) is float else None
         try:
-            return operand(x, where=f"jit({self._name})")
+            return operand(x, near[0] if near else None, weak, where=f"jit({self._name})")
         except ArgumentTypeError:
-            path = tree.paths(dynamic)[index]
             raise ArgumentTypeError(
-                f"jit({self._name}): argument {path} is {x!r} of type {type(x).__name__}, which cannot be traced. Pass "
-                "tensors, arrays, numbers or pytrees of them; name others with static_argnums or static_argnames."
+                f"jit({self._name}): argument {self._place(index, static, dynamic)} is {x!r} of type {type(x).__name__}, "
+                "which cannot be traced. Pass tensors, arrays, numbers or pytrees of them; name others with "
+                "static_argnums or static_argnames."
             ) from None
+
+    def _place(self, index: int, static: Any, dynamic: Any) -> str:
+        """A leaf of the arguments as the user would write it."""
+        args, kwargs = self._merge(static, dynamic)
+        fixed = {i for i, _ in static[0]} if static is not None else set()
+        places = []
+        for i, arg in enumerate(args):
+            if i not in fixed:
+                name = self._parameters[i] if i < len(self._parameters) else str(i)
+                places += [name + path for path in tree.paths(arg)]
+        named = {k: x for k, x in kwargs.items() if static is None or k not in dict(static[1])}
+        return [*places, *[k + path for k in sorted(named) for path in tree.paths(named[k])]][index]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -172,19 +193,33 @@ def jit(
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
 
 
-def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Static arguments by position and by name: each is recognised however it is passed."""
+def _shared(tensors: Sequence[Any]) -> tuple[int, ...] | None:
+    """Which of the tensors are one and the same: the program reads those once. None if all differ."""
+    places = {id(x): i for i, x in enumerate(tensors)}
+    return None if len(places) == len(tensors) else tuple([places[id(x)] for x in tensors])
+
+
+def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...], list[str]]:
+    """Static arguments by position and by name, each recognised however it is passed; the names of all."""
     numbers = _ints(nums, "static_argnums")
     chosen = [names] if isinstance(names, str) else list(names)
     try:
-        parameters = list(inspect.signature(fn).parameters)
+        signature = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        parameters = []
-    for n in numbers:
-        if parameters and -len(parameters) <= n < len(parameters):
-            chosen.append(parameters[n])
-    by_name = [parameters.index(name) for name in chosen if name in parameters]
-    return tuple(dict.fromkeys([*numbers, *by_name])), tuple(dict.fromkeys(chosen))
+        return tuple(numbers), tuple(chosen), []
+    parameters = [p.name for p in signature]
+    positional = [p.name for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in signature}
+    within = [n for n in numbers if -len(positional) <= n < len(positional)]
+    if len(within) < len(numbers) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ArgumentError(f"jit: static_argnums={nums!r}, but the function takes {len(positional)} by position.")
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        numbers = [n % len(positional) for n in numbers]
+    chosen += [positional[n] for n in within]
+    if not set(chosen) <= set(parameters) and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise ArgumentError(f"jit: static_argnames={names!r}, but the arguments of the function are {parameters}.")
+    by_name = [positional.index(name) for name in chosen if name in positional]
+    return tuple(dict.fromkeys([*numbers, *by_name])), tuple(dict.fromkeys(chosen)), positional
 
 
 def _ints(value: Any, where: str) -> list[int]:

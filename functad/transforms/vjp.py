@@ -106,7 +106,8 @@ def trace_back(
         inputs = [tape.leaf(x) if of.smooth else x for x, of in zip(values, blanks, strict=True)]
         out, aux = split_aux(fn(*unflatten(structures, inputs)), has_aux, where)
         results, structure = outputs(out, tape, where)
-        aux = leave(tape, aux)
+        if has_aux:
+            aux = leave(tape, aux)
     pullback = Pullback(
         [x._context if of.smooth else None for x, of in zip(inputs, blanks, strict=True)],
         blanks,

@@ -17,11 +17,10 @@ from functad.transforms.arguments import alive, check_callable, opened, outputs,
 
 
 class _Leaf(NamedTuple):
-    """One leaf of the arguments: what it is, which axis is mapped, how messages call it."""
+    """One leaf of the arguments, and which of its axes is mapped."""
 
     value: Any
     axis: int | None
-    place: str
 
 
 def vmap(
@@ -62,15 +61,16 @@ def vmap(
             raise ArgumentError(
                 "vmap: the function was called without any array; pass an argument that holds one, or axis_size."
             )
-        size = _size(leaves, axis_size)
+        size = _size(leaves, axis_size, structure)
         with opened(partial(Batch, size=size)) as batch:
             rows = [batch.wrap(_front(x.value, x.axis)) if x.axis is not None else x.value for x in leaves]
             args, kwargs = tree.unflatten(structure, rows)
             out = fn(*args, **kwargs)
             results, out_structure = outputs(out, batch, "vmap")
             axes = tree.spread(out_axes, out_structure, out, "out_axes", "vmap")
-            places = tree.paths_of(out_structure)
-            stacked = [_stack(x, a, batch, p) for x, a, p in zip(results, axes, places, strict=True)]
+            stacked = [
+                _stack(x, axis, batch, out_structure, i) for i, (x, axis) in enumerate(zip(results, axes, strict=True))
+            ]
         return tree.unflatten(out_structure, stacked)
 
     return wrapped
@@ -84,72 +84,87 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
             "positional argument(s); give one entry for each (keyword arguments are mapped over axis 0)."
         )
     found, structure = tree.flatten((args, kwargs))
-    axes: list[Any] = []
-    names: list[str] = []
-    for i, arg in enumerate(args):
-        part = tree.flatten(arg)[1]
-        entry = in_axes[i] if isinstance(in_axes, tuple) else in_axes
-        axes.extend(tree.spread(entry, part, arg, f"in_axes[{i}]", "vmap"))
-        names.extend([f"argument {i}{path}" for path in tree.paths_of(part)])
-    named = tree.flatten(kwargs)[1]
-    axes.extend([0] * named.num_leaves)
-    names.extend([f"keyword argument {path}" for path in tree.paths_of(named)])
+    if isinstance(in_axes, tuple):
+        axes: list[Any] = []
+        for i, (entry, arg) in enumerate(zip(in_axes, args, strict=True)):
+            axes.extend(tree.spread(entry, tree.flatten(arg)[1], arg, f"in_axes[{i}]", "vmap"))
+    else:
+        axes = [in_axes] * tree.flatten(args)[1].num_leaves
+    axes.extend([0] * (len(found) - len(axes)))  # the keyword arguments
     like = next((x for x in found if isinstance(x, Handle)), None)
-    return [_leaf(*each, like) for each in zip(found, axes, names, strict=True)], structure
+    return [_leaf(x, axis, like, structure, i) for i, (x, axis) in enumerate(zip(found, axes, strict=True))], structure
 
 
-def _leaf(x: Any, axis: int | None, place: str, like: Any) -> _Leaf:
+def _leaf(x: Any, axis: int | None, like: Any, structure: tree.Structure, index: int) -> _Leaf:
     if axis is None:
-        return _Leaf(x, None, place)
+        return _Leaf(x, None)
     try:
         x = alive(operand(x, like, where="vmap"))
     except ArgumentTypeError:
         raise ArgumentTypeError(
-            f"vmap: {place} is {x!r} of type {type(x).__name__}, which has no axis to map. Give it None in in_axes, or "
-            "bind it with functools.partial."
+            f"vmap: {_place(structure, index)} is {x!r} of type {type(x).__name__}, which has no axis to map. Give it "
+            "None in in_axes, or bind it with functools.partial."
         ) from None
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(
-            f"vmap: {place} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). Choose another "
-            "axis in in_axes, or None to pass it whole."
+            f"vmap: {_place(structure, index)} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). "
+            "Choose another axis in in_axes, or None to pass it whole."
         )
-    return _Leaf(x, axis % x.ndim, place)
+    return _Leaf(x, axis % x.ndim)
 
 
-def _size(leaves: Sequence[_Leaf], axis_size: int | None) -> int:
+def _place(structure: tree.Structure, index: int) -> str:
+    """How messages call a leaf of `(args, kwargs)`."""
+    path = tree.paths_of(structure)[index]
+    if path.startswith("[1]"):
+        return f"keyword argument {path[3:]}"
+    number, _, rest = path.removeprefix("[0][").partition("]")
+    return f"argument {number}{rest}"
+
+
+def _size(leaves: Sequence[_Leaf], axis_size: int | None, structure: tree.Structure) -> int:
     """The length of the mapped axis."""
-    if axis_size is not None:
+    sizes = {x.value._shape[x.axis] for x in leaves if x.axis is not None}
+    if axis_size is None:
+        if len(sizes) == 1:
+            return sizes.pop()
+    else:
         try:
             axis_size = operator.index(axis_size)
         except TypeError:
             raise ArgumentTypeError(f"vmap: axis_size must be an int, got {axis_size!r}.") from None
         if axis_size < 0:
             raise ArgumentError(f"vmap: axis_size must not be negative, got {axis_size}.")
-    mapped = [x for x in leaves if x.axis is not None]
-    sizes = {x.value.shape[x.axis] for x in mapped}
-    if not mapped and axis_size is None:
+        if sizes <= {axis_size}:
+            return axis_size
+    if not sizes:
         raise ArgumentError(
             "vmap: no argument is mapped (every entry of in_axes is None), so the number of rows is unknown. Map one "
             "with in_axes, or pass axis_size."
         )
-    if len(sizes) > 1 or (axis_size is not None and mapped and sizes != {axis_size}):
-        lengths = "; ".join(f"{x.place} has {x.value.shape[x.axis]} (axis {x.axis} of {x.value.shape})" for x in mapped)
-        asked = f"axis_size is {axis_size}; " if axis_size is not None else ""
-        raise ShapeError(
-            f"vmap: the mapped axes have different lengths: {asked}{lengths}. They must be equal; choose other axes "
-            "with in_axes, or None for an argument that is the same for all rows."
-        )
-    return sizes.pop() if sizes else axis_size  # type: ignore[return-value]  # one of them is there
+    lengths = "; ".join(
+        f"{_place(structure, i)} has {x.value.shape[x.axis]} (axis {x.axis} of {x.value.shape})"
+        for i, x in enumerate(leaves)
+        if x.axis is not None
+    )
+    asked = f"axis_size is {axis_size}; " if axis_size is not None else ""
+    raise ShapeError(
+        f"vmap: the mapped axes have different lengths: {asked}{lengths}. They must be equal; choose other axes with "
+        "in_axes, or None for an argument that is the same for all rows."
+    )
 
 
 def _front(x: Any, axis: int) -> Any:
     return moveaxis(x, axis, 0) if axis else x
 
 
-def _stack(x: Any, axis: int | None, batch: Batch, path: str) -> Any:
+def _stack(x: Any, axis: int | None, batch: Batch, structure: tree.Structure, index: int) -> Any:
     """One output with the mapped axis where it is wanted."""
+    if axis == 0:
+        return batch.unwrap(x)
     if axis is None:
         if x._backend is batch:
+            path = tree.paths_of(structure)[index]
             raise ArgumentError(
                 f"vmap: out_axes is None for the output{path}, but that output differs from row to row (shape "
                 f"{x.shape} each). Give it an axis, or reduce over the rows outside of vmap."
@@ -157,11 +172,12 @@ def _stack(x: Any, axis: int | None, batch: Batch, path: str) -> Any:
         return x
     ndim = x.ndim + 1
     if not -ndim <= axis < ndim:
+        path = tree.paths_of(structure)[index]
         raise ShapeError(
             f"vmap: out_axes asks for axis {axis} of the output{path}, which has {ndim} axes with the mapped one "
             f"(shape {x.shape} for each row); use one from {-ndim} to {ndim - 1}."
         )
-    return moveaxis(batch.unwrap(x), 0, axis % ndim) if axis % ndim else batch.unwrap(x)
+    return moveaxis(batch.unwrap(x), 0, axis % ndim)
 
 
 def _check_axes(axes: Any, name: str) -> None:
