@@ -31,12 +31,28 @@ from functad.errors import FunctadError as FunctadError
 from functad.gradients import GradientReport as GradientReport
 from functad.gradients import Gradients as Gradients
 from functad.gradients import Reason as Reason
+from functad.ops import concatenate as concatenate
+from functad.ops import stack as stack
+from functad.ops import where as where
 from functad.ops.rules import strict_ieee as strict_ieee
 from functad.ops.transfer import stop_gradient as stop_gradient
 from functad.tensor import Tensor as Tensor
+from functad.transforms.checkpoint import checkpoint as checkpoint
+from functad.transforms.custom import custom_jvp as custom_jvp
+from functad.transforms.custom import custom_vjp as custom_vjp
+from functad.transforms.forward import jvp as jvp
+from functad.transforms.forward import linearize as linearize
 from functad.transforms.grad import grad as grad
 from functad.transforms.grad import value_and_grad as value_and_grad
+from functad.transforms.interop import from_jax as from_jax
+from functad.transforms.interop import to_jax as to_jax
+from functad.transforms.jacobian import hessian as hessian
+from functad.transforms.jacobian import hvp as hvp
+from functad.transforms.jacobian import jacfwd as jacfwd
+from functad.transforms.jacobian import jacrev as jacrev
 from functad.transforms.jit import jit as jit
 from functad.transforms.no_grad import no_grad as no_grad
+from functad.transforms.vjp import vjp as vjp
+from functad.transforms.vmap import vmap as vmap
 
 __version__ = "0.1.0"
