@@ -120,8 +120,8 @@ def main() -> None:
         after = np.mean([mean_over_tasks(meta, tasks).item() for tasks in judged])
         apart = check_against_differences(meta, judged[0])
     print(
-        f"error on unseen patients of held-out groups after {INNER} steps: {before:.3f} before meta-training, {after:.3f} "
-        f"after; gradient through the inner steps right to {apart:.1e}"
+        f"error on unseen patients of held-out groups after {INNER} steps: {before:.3f} before meta-training, "
+        f"{after:.3f} after; gradient through the inner steps right to {apart:.1e}"
     )
     args.out.mkdir(parents=True, exist_ok=True)
     save_curve(losses, args.out / "loss.png")

@@ -104,7 +104,8 @@ def main() -> None:
 
         def loss(params: Params) -> fd.Tensor:
             scores = (x @ params["w"] + params["b"]).log_softmax(axis=-1)
-            return -(y * scores).sum() + PENALTY / 2 * (params["w"] * params["w"]).sum() + 1e-9 * (params["b"] ** 2).sum()
+            penalty = PENALTY / 2 * (params["w"] ** 2).sum() + 1e-9 * (params["b"] ** 2).sum()  # b alone has no minimum
+            return penalty - (y * scores).sum()
 
         start = {"w": fd.zeros((13, 3)), "b": fd.zeros(3)}
         params, by_products = minimise(newton_cg_step, loss, start, 8, "Newton-CG, fd.hvp")

@@ -7,8 +7,10 @@ Write eager code on tensors, in object style (`loss.backward()`) or functional s
 from functad import errors as errors
 from functad import nn as nn
 from functad import numpy as numpy
+from functad import ops as ops
 from functad import random as random
 from functad import special as special
+from functad import testing as testing
 from functad.backends import autodiff as _autodiff  # a device finds its backends once they are imported
 from functad.backends import fusion as _fusion
 from functad.backends import numpy as _numpy

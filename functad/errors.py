@@ -58,6 +58,10 @@ class NotALeafError(FunctadError, RuntimeError):
     """`require_grad()` on an intermediate or on a device without autodiff."""
 
 
+class NotDifferentiableError(FunctadError, ValueError):
+    """A derivative asked of something that has none in this mode."""
+
+
 class GraphConsumedError(FunctadError, RuntimeError):
     """A second backward through residuals that were released."""
 

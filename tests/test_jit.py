@@ -31,21 +31,6 @@ def _x64():
         yield
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The names of the ops that run, on the NumPy device."""
-    names = []
-    backend = type(fd.Device.numpy().base)
-    call = backend.call
-
-    def counted(self, op, arrays, params):
-        names.append(op.name)
-        return call(self, op, arrays, params)
-
-    monkeypatch.setattr(backend, "call", counted)
-    return names
-
-
 def on_numpy(x):
     return fd.tensor(x, device=fd.Device.numpy())
 
@@ -240,7 +225,7 @@ def test_donation():
     f = jit(lambda x, y: x * y, donate_argnums=0)
     x, y = fd.ones(3), fd.ones(3) * 2
     assert f(x, y).tolist() == [2.0] * 3
-    assert x._value.is_deleted()
+    assert x._backend.concrete(x._value).is_deleted()
     assert f(x=fd.ones(3), y=y).tolist() == [2.0] * 3
     assert fd.grad(lambda x: f(x, y).sum())(fd.ones(3)).tolist() == [2.0] * 3
     z = tracked(np.ones(3))
@@ -305,19 +290,23 @@ def test_stop_gradient_and_no_grad_survive_compilation():
 # --- differentiation
 
 
-def test_forward_does_not_run_again_in_backward(calls):
-    w = fd.tensor(A, device=fd.Device.numpy())
-    f = jit(lambda x: ops.tanh(ops.exp(x @ w)).sum())
-    x = tracked(A, fd.Device.numpy())
+def test_forward_does_not_run_again_in_backward():
+    runs = []
+
+    def impl(xp, x):
+        runs.extend([1] if xp is np else [])
+        return xp.exp(x)
+
+    counted = ops.Op("counted_exp", impl)
+    counted.pulls = [counted.derivative(lambda g, out: g * out, 1)]
+    f = jit(lambda x: ops.tanh(counted(x)).sum())
+    x = tracked(XS, fd.Device.numpy())
     loss = f(x)
-    f(x)
-    calls.clear()
+    assert len(runs) == 1
     for _ in range(2):
-        loss.backward()
-        assert {name for name in calls if name not in ("mul", "masked_mul")}.isdisjoint({"tanh", "exp"})
-    (grads,) = [loss.backward()[x].numpy()]
-    expected = jax.grad(lambda x: jnp.tanh(jnp.exp(x @ A)).sum())(A)
-    np.testing.assert_allclose(grads, expected, rtol=1e-9)
+        grads = loss.backward()
+    assert len(runs) == 1
+    np.testing.assert_allclose(grads[x].numpy(), jax.grad(lambda x: jnp.tanh(jnp.exp(x)).sum())(XS), rtol=1e-9)
 
 
 def test_several_losses_and_order_two_in_object_style():

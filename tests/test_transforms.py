@@ -417,7 +417,7 @@ class Scaled:
         (ops.sin, np.cos(2.0)),
         (np.sin, np.cos(2.0)),
     ],
-    ids=str,
+    ids=range(10),
 )
 @pytest.mark.parametrize(
     "transform", [grad, jacrev, jacfwd, lambda f: vmap(grad(f)), lambda f: lambda x: vjp(f, x)[1](1.0)[0]]
@@ -466,6 +466,15 @@ def test_numpy_functions_are_recorded_or_refused_under_derivatives():
             derivative(lambda x: x * np.asarray(x))(1.0)
         with pytest.raises(fd.errors.ArgumentTypeError, match="cut the gradient"):
             derivative(lambda x: x * np.i0(x))(1.0)
+
+
+def test_python_floats_are_weak_as_arguments():
+    x = fd.ones(2, dtype="bfloat16")
+    value, g = value_and_grad(lambda s, x: (s * x).sum())(2.0, x)
+    assert value.dtype == g.dtype == x.dtype
+    assert jvp(lambda s, x: s * x, (2.0, x), (1.0, x))[1].dtype == x.dtype
+    assert grad(lambda p: (p["s"] * p["x"]).sum())({"s": 2.0, "x": x})["x"].dtype == x.dtype
+    assert grad(lambda s: s * s)(2.0).dtype == np.dtype("float64")  # in x64 mode
 
 
 def test_complex_derivatives_follow_jax():

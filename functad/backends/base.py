@@ -75,6 +75,8 @@ class BaseBackend(ABC):
                 _check_fits(np.asarray(data), dtype, where)
         else:
             self.requires(dtype, where)
+            if dtype.kind in "iu" and data.dtype.kind in "iu" and not np.can_cast(data.dtype, dtype):
+                _check_fits(np.asarray(data), dtype, where)
         array = self.array(data, dtype)
         return Tensor(self, array, None, array.shape, array.dtype)
 
@@ -137,8 +139,8 @@ def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
     info = np.iinfo(dtype)
     if data.size and (data.min() < info.min or data.max() > info.max):
         raise DTypeError(
-            f"{where}: {data.dtype} values between {data.min()} and {data.max()} do not fit {dtype}, the "
-            "default without JAX's x64 mode. Call fd.enable_x64() before, or pass a dtype that holds them."
+            f"{where}: {data.dtype} values between {data.min()} and {data.max()} do not fit {dtype} (without JAX's x64 "
+            "mode the default integer). Call fd.enable_x64() before, or pass a dtype that holds them."
         )
 
 

@@ -31,7 +31,7 @@ def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "
 
 def as_array(x: Any, where: str) -> Any:
     """`x` as a NumPy or JAX array, or an error that says what was passed."""
-    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)) and x.dtype.kind not in "OUSMm":
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()

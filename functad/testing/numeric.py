@@ -204,8 +204,8 @@ class Check:
         loose = max(0.01 * abs(numeric), 100 * self.atol)
         if abs(after - before) > loose or abs(half - numeric) > loose:
             text.append(
-                f"  the slopes before and after the point are {before:.6g} and {after:.6g}, and {half:.6g} with half the "
-                "step: if the function has a kink or a jump here, move the argument away from it"
+                f"  the slopes before and after the point are {before:.6g} and {after:.6g}, and {half:.6g} with half "
+                "the step: if the function has a kink or a jump here, move the argument away from it"
             )
         if self.unit > 1e-10:
             text.append("  an output has less than double precision: compute in float64, or pass eps, atol and rtol")

@@ -145,11 +145,18 @@ def precision(dtype: Any) -> float:
 
 
 def same(
-    case: Case, what: str, got: Sequence[Any], want: Sequence[Any], factor: float = 1.0, names: Any = None
+    case: Case,
+    what: str,
+    got: Sequence[Any],
+    want: Sequence[Any],
+    factor: float = 1.0,
+    names: Sequence[str] = (),
+    least: float = 0.0,
 ) -> None:
     """Two lists of arrays agree in shape and dtype, and in value to `factor` times their precision.
 
-    The error is measured against the number itself and a tenth of the largest in its array.
+    The error is measured against the number itself and a tenth of the largest in its array, which
+    counts as `least` if it is smaller.
     """
     if len(got) != len(want):
         fail(case, f"{what}: {len(got)} results where {len(want)} are expected.")
@@ -162,7 +169,7 @@ def same(
         allowed = factor * precision(b.dtype)
         a, b = widen(a), widen(b)
         with np.errstate(all="ignore"):
-            scale = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
+            scale = np.max(np.abs(b), where=np.isfinite(b), initial=least)
             equal = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed * (np.abs(b) + 0.1 * scale))
         if not equal.all():
             at = tuple(map(int, np.argwhere(~equal)[0]))

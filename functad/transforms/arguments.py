@@ -56,8 +56,10 @@ def wraps(fn: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[...
 
 def positional(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums) -> Any:
     """`args` and `kwargs`, with arguments passed by keyword moved to the place `argnums` counts."""
+    if not kwargs:
+        return args, kwargs
     wanted = max((i for i in sequence(argnums) if isinstance(i, int)), default=0)
-    if not kwargs or wanted < len(args):
+    if wanted < len(args):
         return args, kwargs
     try:
         bound = inspect.signature(fn).bind(*args, **kwargs)
@@ -71,6 +73,8 @@ def positional(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
     """`argnums` as non-negative positions among `count` arguments."""
+    if type(argnums) is int and 0 <= argnums < count:
+        return (argnums,)
     found = []
     for i in sequence(argnums):
         try:
@@ -95,26 +99,44 @@ def sequence(argnums: Argnums) -> Sequence[Any]:
     return argnums if isinstance(argnums, (tuple, list)) else (argnums,)
 
 
-def tensors(args: Sequence[Any], where: str, names: Sequence[str]) -> tuple[list[Any], list[tree.Structure]]:
-    """All leaves of `args` in a row, as tensors, and the structure of each; `names` are for messages.
+def tensors(
+    args: Sequence[Any], where: str, name: str, numbers: Sequence[int] | None = None, among: Any = None
+) -> tuple[list[Any], list[tree.Structure]]:
+    """All leaves of `args` in a row, as tensors, and the structure of each.
 
-    Arrays and numbers go to the device of the tensors among them.
+    Arrays and numbers go to the device of the tensors among them. Python floats are weak: they take
+    the float dtype of the tensors in `among` (else in `args`), if these share one. `name`, formatted
+    with the number of an argument, says in messages which one is meant.
     """
     parts = [tree.flatten(arg) for arg in args]
-    like = next((x for found, _ in parts for x in found if isinstance(x, Handle)), None)
-    leaves = [
-        _tensor(x, like, where, name, structure, i)
-        for name, (found, structure) in zip(names, parts, strict=True)
-        for i, x in enumerate(found)
-    ]
+    leaves: list[Any] = []
+    like = None
+    for n, (found, structure) in enumerate(parts):
+        for i, x in enumerate(found):
+            if isinstance(x, Handle):
+                leaves.append(alive(x))
+                continue
+            if like is None:
+                like = next((y for other, _ in parts for y in other if isinstance(y, Handle)), None)
+            weak = common_float(tree.leaves(args if among is None else among)) if type(x) is float else None
+            try:
+                leaves.append(operand(x, like, weak, where))
+            except ArgumentTypeError:
+                place = name.format(numbers[n] if numbers else n) + tree.paths_of(structure)[i]
+                raise ArgumentTypeError(
+                    f"{where}: {place} is {x!r} of type {type(x).__name__}, which has no derivative. Pass tensors, "
+                    "arrays, numbers or pytrees of them; bind anything else with functools.partial."
+                ) from None
     return leaves, [structure for _, structure in parts]
 
 
 def differentiable(
-    args: Sequence[Any], numbers: Sequence[int], where: str, holomorphic: bool = False
+    args: Sequence[Any], numbers: Sequence[int], where: str, holomorphic: bool = False, among: Any = None
 ) -> tuple[list[Any], list[tree.Structure]]:
     """`tensors`, refusing arguments that have no derivative as a whole."""
-    leaves, structures = tensors(args, where, [f"argument {n}" for n in numbers])
+    leaves, structures = tensors(args, where, "argument {}", numbers, among)
+    if not holomorphic and all(dtypes.is_inexact(x._dtype) for x in leaves):
+        return leaves, structures
     for number, found in zip(numbers, split(structures, leaves), strict=True):
         if found and not any(dtypes.is_inexact(x.dtype) for x in found):
             kinds = ", ".join(sorted({str(x.dtype) for x in found}))
@@ -131,18 +153,6 @@ def differentiable(
     return leaves, structures
 
 
-def _tensor(x: Any, like: Any, where: str, name: str, structure: tree.Structure, index: int) -> Any:
-    try:
-        x = operand(x, like, where=where)
-    except ArgumentTypeError:
-        path = tree.paths_of(structure)[index]
-        raise ArgumentTypeError(
-            f"{where}: {name}{path} is {x!r} of type {type(x).__name__}, which has no derivative. Pass tensors, "
-            "arrays, numbers or pytrees of them; bind anything else with functools.partial."
-        ) from None
-    return alive(x)
-
-
 def alive(x: Any) -> Any:
     """What `x` stands for now, if it leaked out of a transform that has ended; raises if that is nothing."""
     while getattr(x._backend, "closed", False):
@@ -152,6 +162,8 @@ def alive(x: Any) -> Any:
 
 def split(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Sequence[Any]]:
     """The leaves of each structure, from all of them in a row."""
+    if len(structures) == 1:
+        return [leaves]
     out = []
     start = 0
     for structure in structures:

@@ -54,7 +54,7 @@ def push_along(
 ) -> tuple[Any, Any, Any]:
     """The value of `fn`, its derivative along `tangents`, and aux."""
     check_sequences(where, primals, tangents)
-    values, structures = tensors(primals, where, [f"primals[{i}]" for i in range(len(primals))])
+    values, structures = tensors(primals, where, "primals[{}]")
     moving = _tangents(where, tangents, structures, [Blank(x) for x in values])
     out, structure, moved, aux = push_through(where, fn, values, structures, moving, has_aux)
     return tree.unflatten(structure, out), tree.unflatten(structure, moved), aux
@@ -137,7 +137,7 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> t
     (9.0, 6.0, 60.0)
     """
     check_callable(fn, "linearize")
-    values, structures = tensors(primals, "linearize", [f"argument {i}" for i in range(len(primals))])
+    values, structures = tensors(primals, "linearize", "argument {}")
     blanks = [Blank(x) for x in values]
     with opened(Record) as record:
         inputs = [record.source(x) if of.smooth else x for x, of in zip(values, blanks, strict=True)]

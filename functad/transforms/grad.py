@@ -7,6 +7,7 @@ from typing import Any
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
+from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.op import Type
 from functad.ops.operand import operand
@@ -88,7 +89,7 @@ def differentiate(
     """The value of one call, its aux, and its gradient."""
     args, kwargs = positional(fn, args, kwargs or {}, argnums)
     numbers = indices(argnums, len(args), where)
-    primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic)
+    primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic, args)
     with opened(Autodiff) as tape:
         inputs = [tape.leaf(x) if dtypes.is_inexact(x._dtype) else x for x in primals]
         call = list(args)
@@ -116,7 +117,8 @@ def _scalar(value: Any, where: str, holomorphic: bool) -> Any:
         raise ArgumentTypeError(
             f"{where}: the function must return a scalar tensor, got a {type(value).__name__}.{hint}"
         )
-    value = operand(value, where=f"{where}: the function's result")
+    if not isinstance(value, Handle):
+        value = operand(value, where=f"{where}: the function's result")
     if value._shape != ():
         raise ShapeError(
             f"{where}: the function must return a scalar, got shape {value._shape}. Reduce it (.sum() or .mean()), or "

@@ -123,7 +123,7 @@ def _tensors(leaves: Sequence[Any], name: str, dynamic: Any) -> list[Any]:
 
 def _tensor(x: Any, index: int, like: Any, weak: Any, name: str, dynamic: Any) -> Any:
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):  # random keys
-        return Tensor(like._backend, x, None, x.shape, x.dtype)
+        return like._backend.put(x)
     try:
         return operand(x, like, weak if type(x) is float else None, where=name)
     except ArgumentTypeError:
@@ -516,7 +516,8 @@ def _wrap(x: Any) -> Tensor:
     if isinstance(x, (jax.Array, np.ndarray)) and x.dtype != _FLOAT0:
         made: Tensor = _xla_of(x).put(x)
         return made
-    return Tensor(_default_xla(), x, None, getattr(x, "shape", ()), getattr(x, "dtype", None))  # type: ignore[arg-type]
+    base = _default_xla()
+    return Tensor(getattr(base, "xla", base), x, None, getattr(x, "shape", ()), getattr(x, "dtype", None))  # type: ignore[arg-type]
 
 
 def _flatten(x: Tensor) -> tuple[tuple[Any], None]:

@@ -173,7 +173,7 @@ def _choose(
     """The arguments to differentiate, and `fn` as a function of them alone."""
     args, kwargs = positional(fn, args, kwargs, argnums)
     numbers = indices(argnums, len(args), where)
-    leaves, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic)
+    leaves, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic, args)
 
     def call(*chosen: Any) -> Any:
         full = list(args)

@@ -233,11 +233,19 @@ def take_apart(values: Any) -> tuple[list[Any], Frame]:
 # --- ops
 
 
+class _Forgets(dict[Any, Any]):
+    """A cache that keeps nothing: a recorded form of Python code remembers its one run."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Nothing."""
+
+
 class PythonOp(Op):
     """An op that runs Python code on tensors. Made for one call, so it caches nothing."""
 
     def __init__(self, name: str):
         self.name = self.__name__ = name
+        self.plans = _Forgets()
         self.cost = Cost.COMPUTE
         self.inputs = ()
         self.params = ()
@@ -289,8 +297,14 @@ class StagedPython(StagedOp):
     def __init__(self, op: PythonOp, program: Program, base: Any):
         super().__init__(op.name, program, base)
         rules = op.staged(program)
-        self.recorded = rules.recorded  # type: ignore[method-assign]  # not cached: a recorded form is for one call
+        self.recorded = rules.recorded  # type: ignore[method-assign]
         self.joined = rules.joined  # type: ignore[method-assign]
+        self.plans = _Forgets()
+
+    def batched(self, axes: Axes) -> Op:
+        op = BatchedOp(self, axes)
+        op.plans = _Forgets()
+        return op
 
 
 class BatchedPython(BatchedOp):
@@ -302,6 +316,7 @@ class BatchedPython(BatchedOp):
         for name in ("cost", "inputs", "params", "variadic"):
             setattr(self, name, getattr(op, name))
         self.name = self.__name__ = f"vmap({op.name})"
+        self.plans = _Forgets()
 
     @property
     def visible(self) -> int:  # type: ignore[override]  # known once it has run

@@ -8,7 +8,8 @@ from typing import Any
 
 from functad import tree
 from functad.backends.autodiff import Autodiff
-from functad.tape import AnyNode, sweep
+from functad.dispatch import base_tensor
+from functad.tape import AnyNode
 from functad.transforms.arguments import (
     Blank,
     check_callable,
@@ -66,7 +67,7 @@ class Pullback:
     def pull(self, seeds: dict[int, Any]) -> list[Any]:
         """The cotangents of all argument leaves, from those of some output leaves, by number."""
         known = [(node, g) for i, g in seeds.items() if (node := self._nodes[i]) is not None]
-        found = sweep(known).gradients
+        found = base_tensor(known[0][1])._backend.sweep(known, [], False).gradients if known else {}
         return [
             None if not of.smooth else found[leaf.id] if leaf is not None and leaf.id in found else of.full(0)
             for leaf, of in zip(self._leaves, self._inputs, strict=True)
@@ -100,7 +101,7 @@ def trace_back(
 ) -> tuple[list[Any], tree.Structure, Pullback, Any]:
     """The output's leaves, its structure, the pullback, and aux."""
     check_callable(fn, where)
-    values, structures = tensors(primals, where, [f"argument {i}" for i in range(len(primals))])
+    values, structures = tensors(primals, where, "argument {}")
     with opened(Autodiff) as tape:
         blanks = [Blank(x) for x in values]
         inputs = [tape.leaf(x) if of.smooth else x for x, of in zip(values, blanks, strict=True)]

@@ -107,8 +107,8 @@ def _leaf(x: Any, axis: int | None, like: Any, structure: tree.Structure, index:
         ) from None
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(
-            f"vmap: {_place(structure, index)} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). "
-            "Choose another axis in in_axes, or None to pass it whole."
+            f"vmap: {_place(structure, index)} is to be mapped over axis {axis}, but has {x.ndim} axes (shape "
+            f"{x.shape}). Choose another axis in in_axes, or None to pass it whole."
         )
     return _Leaf(x, axis % x.ndim)
 
