@@ -29,7 +29,7 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
     (2, 2)
     """
     wanted = None if dtype is None else dtypes.parse(dtype, "tensor")
-    if isinstance(data, Handle):
+    if isinstance(data, Tensor):
         x = data if device is None else data.to_device(device)
         return x if wanted is None else x.astype(wanted)
     where = device or Device.default()
@@ -100,7 +100,7 @@ def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | N
 def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
     """A shape as a user writes it, checked."""
     try:
-        sizes = (operator.index(shape),) if not isinstance(shape, (tuple, list)) else tuple(map(operator.index, shape))
+        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else [shape]))
     except TypeError:
         raise ArgumentTypeError(f"{where}: a shape is an int or a tuple of ints, got {shape!r}.") from None
     if any(n < 0 for n in sizes):
@@ -125,7 +125,7 @@ def _nested(data: Any) -> np.ndarray[Any, Any]:
         array = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"tensor: the nested lists are ragged, so they have no shape ({error}).") from None
-    return as_array(array, "tensor")  # type: ignore[no-any-return]
+    return as_array(array, "tensor")
 
 
 def _flat(data: Any) -> Any:

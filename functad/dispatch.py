@@ -47,6 +47,9 @@ class Handle:
     """
 
     __slots__ = ("__weakref__", "_backend", "_context", "_dtype", "_shape", "_value")
+    _backend: Any
+    _value: Any
+    _context: Any
 
     def __init__(self, backend: Any, value: Any, context: Any, shape: tuple[int, ...], dtype: DType):
         self._backend = backend

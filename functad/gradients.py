@@ -152,7 +152,7 @@ class Gradients:
 
     def tree(self, params: Any) -> Any:
         """The gradients of a pytree of tensors in its structure, None where there is none."""
-        return tree.map(lambda x: self.get(x) if isinstance(x, Handle) else None, params)
+        return tree.map(lambda x: self.get(x) if isinstance(x, Handle) else None, params)  # type: ignore[arg-type]  # Tensors
 
     def explain(self, x: Tensor) -> GradientReport:
         """Whether the gradient of `x` is here, else which of nine reasons keeps it away.

@@ -103,7 +103,7 @@ class Operators(Handle):
         return ops.neg(self)
 
     def __pos__(self) -> Tensor:
-        return self
+        return self  # type: ignore[return-value]  # a Tensor is the only kind there is
 
     def __abs__(self) -> Tensor:
         return ops.abs(self)

@@ -104,7 +104,7 @@ def _draw(op: Op, name: str, key: Any, shape: Shape, dtype: Any, device: Device 
 def _checked(key: Any, name: str) -> Tensor:
     if isinstance(key, Handle) and key.shape == (2,) and key.dtype == dtypes.uint32:
         return key  # type: ignore[return-value]
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
         return Device.default().base.put(jax.random.key_data(key), dtypes.uint32)
     raise ArgumentTypeError(
         f"random.{name}: the first argument must be one key, as fd.random.key(0) makes it, got "

@@ -94,7 +94,7 @@ class Node:
         self,
         op: Op,
         params: tuple[Any, ...],
-        parents: tuple[Node | Leaf | None, ...],
+        parents: tuple[AnyNode | None, ...],
         inputs: tuple[Any, ...],
         out: Any,
         shape: tuple[int, ...],
@@ -126,6 +126,7 @@ class Part:
     requirement = Requirement.GRAD_IN_BACKWARD
     tracked = True
     recompute = False
+    origins = None
 
     def __init__(self, parent: Node, index: int, shape: tuple[int, ...], dtype: dtypes.DType):
         self.id = next(_ids)
@@ -176,7 +177,7 @@ def sweep(seeds: Iterable[tuple[AnyNode, Any]], release: bool = False) -> Swept:
             if node.origins is not None:
                 found.origins.append(node.origins)
             if type(g) is dict:
-                g = _fill(g, node.shape)
+                g = _fill(g, node.shape)  # type: ignore[arg-type]  # of several outputs, their types
             pieces = node.op.pull(g, _residuals(node, recomputed), node.parents)
             for index, (parent, piece) in enumerate(zip(node.parents, pieces, strict=True)):
                 if piece is not None and parent is not None:

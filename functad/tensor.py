@@ -96,7 +96,7 @@ class Tensor(Operators, Methods):
     @property
     def is_tracked(self) -> bool:
         """Whether a leaf that requires grad reaches it, on whatever tape is open."""
-        x = self
+        x: Any = self
         while isinstance(x._value, Handle):
             if x._backend.is_tape and x._context.tracked:
                 return True
@@ -230,7 +230,7 @@ class Tensor(Operators, Methods):
 
     def _concrete(self, what: str) -> Tensor:
         """Itself, if it stands for one value; under vmap it stands for many."""
-        x = self
+        x: Any = self
         while isinstance(x._value, Handle):
             if hasattr(x._backend, "refuse_value"):
                 x._backend.refuse_value(x, what)
@@ -239,7 +239,7 @@ class Tensor(Operators, Methods):
 
     def _moves(self) -> bool:
         """Whether a derivative follows it: it is tracked, or carries a tangent."""
-        x = self
+        x: Any = self
         while isinstance(x._value, Handle):
             if x._backend.moves(x):
                 return True

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 import jax
+import numpy as np
 import optree
 
 from functad.dispatch import Handle
@@ -17,11 +19,31 @@ from functad.errors import StructureError
 
 Structure = optree.PyTreeSpec
 _NAMESPACE = "functad"
+_PLAIN = (Handle, np.ndarray, float, int, str)
+_leaf_types: WeakSet[type] = WeakSet()
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves of a pytree and its structure."""
-    return optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
+    found: tuple[list[Any], Structure] = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
+    for x in found[0]:
+        if not isinstance(x, _PLAIN) and type(x) not in _leaf_types and _adopt(x):
+            return flatten(tree)
+    return found
+
+
+def _adopt(x: Any) -> bool:
+    """Whether `x` is a leaf only because optree does not know its type, and JAX does; now both do."""
+    if jax.tree_util.all_leaves([x]):
+        _leaf_types.add(type(x))
+        return False
+    optree.register_pytree_node(
+        type(x),
+        lambda node: jax.tree.flatten(node, is_leaf=lambda y: y is not node),
+        jax.tree.unflatten,
+        namespace=_NAMESPACE,
+    )
+    return True
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
@@ -31,6 +53,7 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
 
 def map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply `fn` to the leaves of pytrees of one structure."""
+    flatten(tree)  # learns the types in it
     return optree.tree_map(fn, tree, *rest, none_is_leaf=False, namespace=_NAMESPACE)
 
 

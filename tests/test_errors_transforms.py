@@ -12,12 +12,8 @@ import numpy as np
 import pytest
 
 import functad as fd
-from functad import errors, ops
+from functad import errors, hessian, hvp, jacfwd, jacrev, jvp, linearize, ops, vjp, vmap
 from functad.levels import open_depth
-from functad.transforms.forward import jvp, linearize
-from functad.transforms.jacobian import hessian, hvp, jacfwd, jacrev
-from functad.transforms.vjp import vjp
-from functad.transforms.vmap import vmap
 
 grad, value_and_grad = fd.grad, fd.value_and_grad
 A3, A4, M = np.ones(3), np.ones(4), np.ones((3, 4))
@@ -128,6 +124,16 @@ def test_refusals_name_the_culprit(call, kind, message):
         call()
     assert isinstance(caught.value, fd.FunctadError)
     assert open_depth() == 0
+
+
+def test_a_value_asked_of_a_mapped_tensor_names_the_line():
+    def f(x):
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(errors.ConcreteValueError) as caught:
+        vmap(f)(M)
+    line = f.__code__.co_firstlineno + 1
+    assert str(caught.value).startswith(f"{__file__}:{line}: bool()")
 
 
 def test_what_a_refusal_says_to_write_works():

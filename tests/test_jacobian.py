@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 import functad as fd
-from functad import ops
-from functad.transforms.forward import jvp, linearize
-from functad.transforms.jacobian import hessian, hvp, jacfwd, jacrev
-from functad.transforms.vjp import vjp
+from functad import hessian, hvp, jacfwd, jacrev, jvp, linearize, ops, vjp
 
 
 @pytest.fixture(autouse=True)

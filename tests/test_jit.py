@@ -61,7 +61,7 @@ SCALE = fd.tensor(1.0)
 
 @jit
 def by_global_name(x):
-    return helper(x) * LATER  # noqa: F821  # defined below, after jit
+    return helper(x) * LATER  # defined below, after jit
 
 
 def helper(x):
@@ -69,7 +69,7 @@ def helper(x):
 
 
 def test_global_names_also_of_helpers_and_those_defined_later():
-    global SCALE, LATER  # noqa: PLW0602, PLW0603
+    global SCALE, LATER  # noqa: PLW0603
     SCALE = LATER = fd.tensor(1.0)
     assert by_global_name(2.0).item() == 2.0
     SCALE = fd.tensor(10.0)
@@ -278,7 +278,11 @@ def test_stop_gradient_and_no_grad_survive_compilation():
             y = x * x
         return x * y
 
-    for fn, expected in ((lambda x: x * fd.stop_gradient(x), 3.0), (muted, 9.0), (lambda x: x * x.without_autodiff(), 3.0)):
+    for fn, expected in (
+        (lambda x: x * fd.stop_gradient(x), 3.0),
+        (muted, 9.0),
+        (lambda x: x * x.without_autodiff(), 3.0),
+    ):
         for route in (fd.grad(jit(fn)), jit(fd.grad(fn)), lambda x: jvp(jit(fn), (x,), (1.0,))[1]):  # noqa: B023
             assert route(3.0).item() == expected
         w = tracked(3.0)
@@ -418,7 +422,7 @@ def test_threads():
             for _ in range(20):
                 assert abs(f(float(k)).item() - 2 * np.sin(k)) < 1e-12
                 assert abs(fd.grad(f)(float(k)).item() - 2 * np.cos(k)) < 1e-12
-        except Exception as error:  # noqa: BLE001  # collected for the main thread
+        except Exception as error:  # collected for the main thread
             failures.append(error)
 
     threads = [threading.Thread(target=contextvars.copy_context().run, args=(work, k)) for k in range(8)]
@@ -443,7 +447,9 @@ FUNCTIONS = {
     "divide": lambda m, x: m.sum(1 / (x + m.asarray(XS))) / (1 + x * x),
     "max": lambda m, x: m.max(m.sin(x * m.asarray(XS))) + m.min(m.asarray(XS) * x),
     "sort": lambda m, x: m.sum(m.sort(m.sin(3 * x * m.asarray(XS))) * m.asarray(XS)),
-    "shapes": lambda m, x: m.sum(m.reshape(x * m.asarray(A), (9,))[::2]) * m.sum(m.transpose(m.sin(x * m.asarray(A)))[0]),
+    "shapes": lambda m, x: (
+        m.sum(m.reshape(x * m.asarray(A), (9,))[::2]) * m.sum(m.transpose(m.sin(x * m.asarray(A)))[0])
+    ),
     "join": lambda m, x: m.prod(m.concatenate([m.stack([x, x * x]), x + m.asarray(XS)])),
 }
 
@@ -464,17 +470,17 @@ def with_rule(f):
     return g
 
 
-# a transform of functions of x, and what it makes of their derivatives: F(k, x) is the k-th at x
+# a transform of functions of x, and what it makes of their derivatives: f(k, x) is the k-th at x
 TRANSFORMS = {
-    "grad": (fd.grad, lambda F: lambda k, x: F(k + 1, x)),
-    "jvp": (lambda f: lambda x: jvp(f, (x,), (2.0,))[1], lambda F: lambda k, x: 2 * F(k + 1, x)),
+    "grad": (fd.grad, lambda f: lambda k, x: f(k + 1, x)),
+    "jvp": (lambda f: lambda x: jvp(f, (x,), (2.0,))[1], lambda f: lambda k, x: 2 * f(k + 1, x)),
     "vmap": (
         lambda f: lambda x: (vmap(f)(fnp.stack([x, 2 * x])) * np.array([1.0, 10.0])).sum(),
-        lambda F: lambda k, x: F(k, x) + 10 * 2**k * F(k, 2 * x),
+        lambda f: lambda k, x: f(k, x) + 10 * 2**k * f(k, 2 * x),
     ),
-    "jit": (jit, lambda F: F),
-    "checkpoint": (checkpoint, lambda F: F),
-    "custom_vjp": (with_rule, lambda F: F),
+    "jit": (jit, lambda f: f),
+    "checkpoint": (checkpoint, lambda f: f),
+    "custom_vjp": (with_rule, lambda f: f),
 }
 
 
@@ -485,7 +491,9 @@ def check(name, chain, x=0.4):
         transform, jet = TRANSFORMS[step]
         ours, theirs = transform(ours), jet(theirs)
     with fd.set_default_device(fd.Device.numpy()):  # nothing to compile
-        np.testing.assert_allclose(ours(fd.tensor(x)).numpy(), theirs(0, x), rtol=1e-8, err_msg=" of ".join(chain[::-1]))
+        np.testing.assert_allclose(
+            ours(fd.tensor(x)).numpy(), theirs(0, x), rtol=1e-8, err_msg=" of ".join(chain[::-1])
+        )
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

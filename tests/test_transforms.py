@@ -1,5 +1,6 @@
 """Functional transforms against JAX: values, nesting, structures, and perturbation confusion."""
 
+import dataclasses
 import functools
 import itertools
 from collections import OrderedDict
@@ -8,16 +9,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optree
+import optree.dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import functad as fd
-from functad import ops
-from functad.transforms.forward import jvp, linearize
-from functad.transforms.jacobian import hessian, jacfwd, jacrev
-from functad.transforms.vjp import vjp
-from functad.transforms.vmap import vmap
+from functad import hessian, jacfwd, jacrev, jvp, linearize, ops, vjp, vmap
 
 grad, value_and_grad = fd.grad, fd.value_and_grad
 
@@ -309,7 +308,22 @@ class Affine(NamedTuple):
     b: object
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class KnownToJax:
+    w: object
+    inner: object
+
+
+@optree.dataclasses.dataclass(namespace="functad")
+class KnownToOptree:
+    w: object
+    name: str = optree.dataclasses.field(pytree_node=False)
+
+
 PARAMETERS = [
+    KnownToJax(np.arange(3.0), [KnownToJax(1.0, None)]),
+    KnownToOptree(np.arange(3.0), "static"),
     {"w": np.arange(3.0), "b": 2.0},
     [np.arange(3.0), (1.0, None)],
     Affine(np.arange(3.0), [2.0]),

@@ -8,14 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import functad as fd
-from functad import ops
+from functad import hessian, jacrev, jvp, linearize, ops, vjp, vmap
 from functad.backends.batch import Batch
 from functad.backends.numpy import NumPy
 from functad.ops.op import Op
-from functad.transforms.forward import jvp, linearize
-from functad.transforms.jacobian import hessian, jacrev
-from functad.transforms.vjp import vjp
-from functad.transforms.vmap import vmap
 
 grad = fd.grad
 

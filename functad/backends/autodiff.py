@@ -15,7 +15,7 @@ from functad.levels import Level, _unrecorded
 from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
-from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, sweep
+from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, sweep
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
@@ -113,16 +113,16 @@ class Autodiff:
         """A node with what its rule needs and where it came from."""
         parents: list[AnyNode | None] = []
         kept: list[Any] = []
-        leaves: Leaves | None = None
+        leaves: Any = None
         origins: tuple[Origin, ...] | None = None
         i = 0
         for wanted, action in zip(plan.wanted, plan.actions):  # noqa: B905  # equally long, and this is the hot path
-            parent = contexts[i]
+            parent: Any = contexts[i]
             if wanted:
                 if leaves is None:
-                    leaves = parent.leaves  # type: ignore[union-attr]  # a wanted input is on this tape
-                elif leaves is not parent.leaves:  # type: ignore[union-attr]
-                    leaves = (leaves, parent.leaves)  # type: ignore[union-attr]  # shared, not copied
+                    leaves = parent.leaves
+                elif leaves is not parent.leaves:
+                    leaves = (leaves, parent.leaves)  # shared, not copied
             elif parent is not None:
                 if not self.functional:
                     origins = _origins([parent], origins or ())

@@ -22,6 +22,7 @@ from functad.errors import ConcreteValueError, LevelError, ShapeError
 from functad.levels import Level, deeper
 from functad.ops.op import Keep, Op, Residuals, Type
 from functad.ops.rules import broadcast, sum_op
+from functad.source import user_line
 from functad.tensor import Tensor
 
 Axes = tuple[int | None, ...]
@@ -42,9 +43,8 @@ class Batch:
         mapped = [x._backend is self for x in inputs]
         below = [x._value if m else x for x, m in zip(inputs, mapped, strict=True)]
         try:
-            if op.batch is not None:
-                out = op.batch(op, below, mapped, self.size, params)
-            else:
+            out = NotImplemented if op.batch is None else op.batch(op, below, mapped, self.size, params)
+            if out is NotImplemented:
                 out = bind(batched(op, tuple([0 if m else None for m in mapped])), below, params)
         except ShapeError as error:
             refuse(op, inputs, params, error)  # in the shapes that the user sees
@@ -68,9 +68,9 @@ class Batch:
         if self.closed:
             self._refuse_leak(what)
         raise ConcreteValueError(
-            f"{what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so it has no one "
-            "value. Use fd.where or fd.cond instead of `if`, fd.tensor(a)[i] to index a NumPy array, and read values "
-            "outside the mapped function."
+            f"{user_line()}: {what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so "
+            "it has no one value. Use fd.where or fd.cond instead of `if`, fd.tensor(a)[i] to index a NumPy array, and "
+            "read values outside the mapped function."
         )
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:

@@ -47,6 +47,7 @@ class Lazy:
     """
 
     __slots__ = ("__weakref__", "array", "depth", "inputs", "op", "params", "type")
+    depth: int
 
     def __init__(self, op: Op | None, params: Any, inputs: Sequence[Lazy], type: Any, array: Any = None):
         self.op = op
@@ -54,7 +55,7 @@ class Lazy:
         self.inputs = inputs
         self.type = type
         self.array = array
-        depth = 0
+        depth: int = 0
         for x in inputs:
             if x.depth >= depth:
                 depth = x.depth + 1

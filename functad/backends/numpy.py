@@ -35,7 +35,7 @@ class NumPy(BaseBackend):
     name = "numpy"
     hardware = "numpy"
 
-    compiled = staticmethod(compiled)  # type: ignore[assignment]  # a C function: no frame of Python's on the way
+    compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
 
     def array(self, data: Any, dtype: DType) -> Any:
         return np.array(data, dtype)

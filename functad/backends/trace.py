@@ -7,6 +7,7 @@ on tensors from outside: these become hidden inputs of the program, read anew at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,8 +21,8 @@ from functad.dispatch import bind, tracing
 from functad.errors import ConcreteValueError, FunctadError, LevelError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
-from functad.tensor import Tensor
 from functad.source import user_line
+from functad.tensor import Tensor
 
 
 class Equation(NamedTuple):
@@ -43,15 +44,15 @@ class Program:
         self.outputs = outputs
         self.types = types
 
-    def run(self, *tensors: Tensor) -> list[Tensor]:
-        """Run it on tensors of any level, op by op."""
+    def run(self, *tensors: Tensor, call: Callable[..., Any] = bind) -> list[Tensor]:
+        """Run it on tensors of any level, each op through `call`."""
         values: dict[int, Tensor] = dict(zip(self.inputs, tensors, strict=True))
 
         def read(x: int | Tensor) -> Tensor:
             return values[x] if type(x) is int else x  # type: ignore[return-value]
 
         for eq in self.equations:
-            out = bind(eq.op, [read(x) for x in eq.inputs], eq.params)
+            out = call(eq.op, [read(x) for x in eq.inputs], eq.params)
             values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
         return [read(x) for x in self.outputs]
 
@@ -131,7 +132,7 @@ class Trace(BaseBackend):
     def place(self, x: Tensor) -> int | Tensor:
         """The variable or constant that `x` is in this program."""
         if x._backend is self:
-            return x._value  # type: ignore[no-any-return]
+            return x._value
         if id(x) in self.hidden:
             return self.hidden[id(x)][1]
         if id(x) in self.known or x._backend.level > BASE:
@@ -174,9 +175,10 @@ class Trace(BaseBackend):
 
     def host(self, value: Any) -> NoReturn:
         raise ConcreteValueError(
-            f"{user_line()}: this value has no number yet, since {self.what} is writing the function down to compile it. "
-            "Python's `if`, `while`, float() and NumPy need one. Use fd.where, fd.cond, fd.while_loop or fd.fori_loop, "
-            "pass the argument as static (static_argnums), or leave out the jit: eager code runs ordinary Python."
+            f"{user_line()}: this value has no number yet, since {self.what} is writing the function down to compile "
+            "it. Python's `if`, `while`, float() and NumPy need one. Use fd.where, fd.cond, fd.while_loop or "
+            "fd.fori_loop, pass the argument as static (static_argnums), or leave out the jit: eager code runs "
+            "ordinary Python."
         )
 
     def jax_array(self, value: Any) -> NoReturn:
@@ -195,8 +197,8 @@ class Trace(BaseBackend):
 
     def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
         raise LevelError(
-            f"{op.name}: one of its inputs leaked out of {self.what} (stored outside the function while it was traced). "
-            "It never had a value; return it from the function instead."
+            f"{op.name}: one of its inputs leaked out of {self.what} (stored outside the function while it was "
+            "traced). It never had a value; return it from the function instead."
         )
 
     def resolve(self, x: Tensor) -> None:
@@ -207,13 +209,18 @@ class Trace(BaseBackend):
 @lru_cache(16384)
 def abstract(op: Op, params: tuple[Any, ...], types: tuple[Type, ...], x64: bool) -> Any:
     """The type or types of an op's output."""
+    if op.out_types is not None:
+        return tuple(op.out_types)
     fixed = dict(zip(op.params, params, strict=True))
-    out = jax.eval_shape(
-        lambda *arrays: op.impl(jnp, *arrays, **fixed), *[jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
-    )
-    if type(out) is tuple:
-        return tuple([Type(o.shape, o.dtype) for o in out])
-    return Type(out.shape, out.dtype)
+    given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    wide = {t.dtype.kind for t in types if dtypes.narrow(t.dtype) != t.dtype}  # the NumPy device needs no x64 mode
+    with jax.enable_x64(bool(wide)) if wide else nullcontext():
+        out = jax.eval_shape(lambda *arrays: op.impl(jnp, *arrays, **fixed), *given)
+    made = [
+        Type(o.shape, dtypes.narrow(o.dtype) if wide and o.dtype.kind in "iu" and not wide & {"i", "u"} else o.dtype)
+        for o in (out if type(out) is tuple else (out,))
+    ]
+    return tuple(made) if type(out) is tuple else made[0]
 
 
 class open_trace:

@@ -40,7 +40,7 @@ class Xla(BaseBackend):
         self.jax_device = device
         self.hardware = f"{device.platform}:{device.id}"
 
-    compiled = staticmethod(compiled)  # type: ignore[assignment]  # a C function: no frame of Python's on the way
+    compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
 
     def array(self, data: Any, dtype: DType) -> Any:
         if isinstance(data, jax.core.Tracer):

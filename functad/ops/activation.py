@@ -11,14 +11,14 @@ from functad.ops.elementary import erfc, erfc_impl, exp, sigmoid, tanh, widened
 from functad.ops.logic import gate, where_op
 from functad.ops.op import Samples
 from functad.ops.operand import operand, operands
-from functad.ops.rules import ONE, PAIR, custom, elementwise, product, unbroadcast
+from functad.ops.rules import ONE, PAIR, align_rows, custom, elementwise, product, unbroadcast
 
 __all__ = ["gelu", "leaky_relu", "log_sigmoid", "relu", "sigmoid", "silu", "softplus"]
 
 relu = custom(
     "relu", lambda xp, x: xp.maximum(x, xp.zeros((), x.dtype)), promote="numeric",
     vjp=lambda g, out: gate(g, out > 0), jvp=lambda t, out: gate(t, out > 0),
-    samples=ONE._replace(kinks=(0.0,)), doc="max(x, 0); the derivative at 0 is 0.",
+    samples=ONE._replace(kinks=(0.0,)), batch=align_rows, doc="max(x, 0); the derivative at 0 is 0.",
 )  # fmt: skip
 leaky_relu_op = custom(
     "leaky_relu", lambda xp, x, slope: xp.where(x > 0, x, slope * x),
@@ -26,7 +26,7 @@ leaky_relu_op = custom(
          lambda g, x, slope_shape: unbroadcast(product(gate(g, x <= 0), x), slope_shape)],
     jvp=[lambda t, x, slope: bind(where_op, (x > 0, t, product(t, slope))),
          lambda t, x: product(gate(t, x <= 0), x)],
-    samples=PAIR._replace(kinks=(0.0,)), doc="x where it is positive, else slope * x.",
+    samples=PAIR._replace(kinks=(0.0,)), batch=align_rows, doc="x where it is positive, else slope * x.",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ saturate = custom(
     "saturate", _saturate,
     vjp=lambda g, x, limit: gate(g, abs(x) < limit), jvp=lambda t, x, limit: gate(t, abs(x) < limit),
     samples=Samples([(shapes, {"limit": 1.5}) for shapes, _ in ONE.cases], kinks=(-1.5, 1.5)),
-    doc="x limited to [-limit, limit].",
+    batch=align_rows, doc="x limited to [-limit, limit].",
 )  # fmt: skip
 softplus = elementwise(
     "softplus", widened(lambda xp, x: xp.logaddexp(x, xp.zeros((), x.dtype))), lambda x: sigmoid(x), promote="float",

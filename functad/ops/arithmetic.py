@@ -17,6 +17,7 @@ from functad.ops.operand import operand, operands
 from functad.ops.rules import (
     ONE,
     PAIR,
+    align_rows,
     cast,
     custom,
     elementwise,
@@ -147,7 +148,7 @@ complex_abs_op = custom(
     "complex_abs", lambda xp, x: xp.abs(x),
     vjp=lambda g, x, out: product(g, ratio(conj(x), cast(out, x._dtype))),
     jvp=lambda t, x, out: real(product(t, ratio(conj(x), cast(out, x._dtype)))),
-    samples=Samples(make=_complex), doc="|x| of a complex x; the derivative at 0 is 0.",
+    samples=Samples(make=_complex), batch=align_rows, doc="|x| of a complex x; the derivative at 0 is 0.",
 )  # fmt: skip
 copysign: Op = elementwise(
     "copysign", lambda xp, x, y: xp.copysign(x, y), lambda x, y: sign(x) * copysign(1, y), 0, promote="float",
@@ -275,35 +276,35 @@ share: Op = linear(
     "share", lambda xp, value, x, y: xp.where(x > y, value, xp.where(x == y, value / 2, xp.zeros((), value.dtype))),
     lambda g, x, y, value_shape: unbroadcast(share(g, x, y), value_shape), None, None,
     samples=Samples([(((3, 2), (3, 2), (3, 2)), {}), (((2,), (3, 1), (2,)), {})]),
-    doc="The value where x > y, half of it where x == y, else exactly 0.",
+    batch=align_rows, doc="The value where x > y, half of it where x == y, else exactly 0.",
 )  # fmt: skip
 maximum = custom(
     "maximum", lambda xp, x, y: xp.maximum(x, y), promote="numeric", samples=PAIR,
     vjp=[lambda g, x, y, x_shape: unbroadcast(share(g, x, y), x_shape),
          lambda g, x, y, y_shape: unbroadcast(share(g, y, x), y_shape)],
     jvp=[lambda t, x, y: share(t, x, y), lambda t, x, y: share(t, y, x)],
-    doc="The larger of x and y; ties share the derivative.",
+    batch=align_rows, doc="The larger of x and y; ties share the derivative.",
 )  # fmt: skip
 minimum = custom(
     "minimum", lambda xp, x, y: xp.minimum(x, y), promote="numeric", samples=PAIR,
     vjp=[lambda g, x, y, x_shape: unbroadcast(share(g, y, x), x_shape),
          lambda g, x, y, y_shape: unbroadcast(share(g, x, y), y_shape)],
     jvp=[lambda t, x, y: share(t, y, x), lambda t, x, y: share(t, x, y)],
-    doc="The smaller of x and y; ties share the derivative.",
+    batch=align_rows, doc="The smaller of x and y; ties share the derivative.",
 )  # fmt: skip
 clip_min = custom(
     "clip_min", lambda xp, x, bound: xp.maximum(x, bound), promote="numeric", samples=PAIR,
     vjp=[lambda g, x, bound, x_shape: unbroadcast(gate(g, greater(x, bound)), x_shape),
          lambda g, x, bound, bound_shape: unbroadcast(gate(g, less_equal(x, bound)), bound_shape)],
     jvp=[lambda t, x, bound: gate(t, greater(x, bound)), lambda t, x, bound: gate(t, less_equal(x, bound))],
-    doc="The larger of x and a bound; at the bound, the bound has the derivative.",
+    batch=align_rows, doc="The larger of x and a bound; at the bound, the bound has the derivative.",
 )  # fmt: skip
 clip_max = custom(
     "clip_max", lambda xp, x, bound: xp.minimum(x, bound), promote="numeric", samples=PAIR,
     vjp=[lambda g, x, bound, x_shape: unbroadcast(gate(g, less(x, bound)), x_shape),
          lambda g, x, bound, bound_shape: unbroadcast(gate(g, greater_equal(x, bound)), bound_shape)],
     jvp=[lambda t, x, bound: gate(t, less(x, bound)), lambda t, x, bound: gate(t, greater_equal(x, bound))],
-    doc="The smaller of x and a bound; at the bound, the bound has the derivative.",
+    batch=align_rows, doc="The smaller of x and a bound; at the bound, the bound has the derivative.",
 )  # fmt: skip
 
 
@@ -326,15 +327,15 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
 
 real_op = linear(
     "real", lambda xp, x: xp.real(x), lambda g, x_dtype: cast(g, x_dtype), samples=Samples(make=_complex),
-    doc="The real part of a complex x.",
+    batch=align_rows, doc="The real part of a complex x.",
 )  # fmt: skip
 imag_op = linear(
     "imag", lambda xp, x: xp.imag(x), lambda g, x_dtype: cast(g, x_dtype) * -1j, samples=Samples(make=_complex),
-    doc="The imaginary part of a complex x.",
+    batch=align_rows, doc="The imaginary part of a complex x.",
 )  # fmt: skip
 conj_op = linear(
     "conj", lambda xp, x: xp.conj(x), lambda g: conj(g), samples=Samples(make=_complex),
-    doc="The complex conjugate of a complex x.",
+    batch=align_rows, doc="The complex conjugate of a complex x.",
 )  # fmt: skip
 
 

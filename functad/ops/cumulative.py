@@ -16,7 +16,7 @@ from functad.dispatch import bind
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
-from functad.ops.rules import broadcast, cast, custom, elementwise, linear, nondiff, product, shift_axis, widen
+from functad.ops.rules import cast, custom, elementwise, linear, nondiff, product, shift_axis, widen
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumprod_op", "cumsum", "cumsum_op", "logcumsumexp", "logcumsumexp_op",
@@ -122,11 +122,6 @@ def _recurrence_pull(g: Any, x: Any, axis: int, reverse: bool) -> Any:
     return recurrence(shift(x, axis, not reverse), g, axis, not reverse)
 
 
-def _recurrence_rows(op: Op, inputs: Any, mapped: Any, size: int, params: tuple[Any, ...]) -> Any:
-    inputs = [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)]
-    return shift_axis(op, inputs, mapped, size, params)
-
-
 def exclusive_cumprod(x: Any, axis: int, reverse: bool) -> Any:
     """The product of the elements before each one."""
     return bind(cumprod_op, (shift(x, axis, reverse, 1),), (axis, reverse))
@@ -194,7 +189,7 @@ recurrence_op = custom(
         (((4,), (4,)), {"axis": 0, "reverse": False}), (((2, 5), (2, 5)), {"axis": 1, "reverse": True}),
         (((0,), (0,)), {"axis": 0, "reverse": False}),
     ]),
-    batch=_recurrence_rows, doc="out[i] = x[i] * out[i - 1] + y[i] along an axis.",
+    batch=shift_axis, doc="out[i] = x[i] * out[i - 1] + y[i] along an axis.",
 )  # fmt: skip
 cumprod_op = custom(
     "cumprod", _cumprod, jvp=_cumprod_push, vjp=_cumprod_pull, samples=_LINES, batch=shift_axis,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from functad.errors import ArgumentError
@@ -41,10 +42,10 @@ def describe(op: Op | str) -> str:
 def _reads(op: Op, derivative: Derivative | None) -> str:
     if derivative is None:
         return "none"
-    names = {
+    names: dict[str, Callable[[int], str]] = {
         "value": lambda i: op.inputs[i],
         "all": lambda i: f"*{op.inputs[i]}",
         "out": lambda i: "out",
     }
-    kept: list[Any] = [names[read.kind](read.index) for read in derivative.reads if read.kind in names]
+    kept: list[Any] = [names[read.kind](read.place) for read in derivative.reads if read.kind in names]
     return "reads " + ", ".join(dict.fromkeys(kept)) if kept else "reads no value"

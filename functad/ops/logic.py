@@ -11,7 +11,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import DTypeError, ShapeError
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, operands
-from functad.ops.rules import ONE, PAIR, custom, linear, nondiff, unbroadcast
+from functad.ops.rules import ONE, PAIR, align_rows, custom, linear, nondiff, unbroadcast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,20 +84,23 @@ right_shift = nondiff(
     doc="x >> y: x // 2**y, keeping the sign.",
 )  # fmt: skip
 
-isnan = nondiff("isnan", lambda xp, x: xp.isnan(x), samples=ONE, doc="Where it is NaN.")
-isinf = nondiff("isinf", lambda xp, x: xp.isinf(x), samples=ONE, doc="Where it is inf or -inf.")
-isfinite = nondiff("isfinite", lambda xp, x: xp.isfinite(x), samples=ONE, doc="Where it is neither infinite nor NaN.")
+isnan = nondiff("isnan", lambda xp, x: xp.isnan(x), samples=ONE, batch=align_rows, doc="Where it is NaN.")
+isinf = nondiff("isinf", lambda xp, x: xp.isinf(x), samples=ONE, batch=align_rows, doc="Where it is inf or -inf.")
+isfinite = nondiff(
+    "isfinite", lambda xp, x: xp.isfinite(x), samples=ONE, batch=align_rows, doc="Where it is neither infinite nor NaN."
+)
 
 gate: Op = linear(
     "gate", lambda xp, x, condition: xp.where(condition, x, xp.zeros((), x.dtype)),
     lambda g, condition, x_shape: unbroadcast(gate(g, condition), x_shape), None, samples=Samples(make=_gated),
+    batch=align_rows,
     doc="x where the condition holds, else exactly 0 whatever x is: the rule of every op that chooses.",
 )  # fmt: skip
 where_op = linear(
     "where", lambda xp, condition, x, y: xp.where(condition, x, y), None,
     lambda g, condition, x_shape: unbroadcast(gate(g, condition), x_shape),
     lambda g, condition, y_shape: unbroadcast(gate(g, logical_not(condition)), y_shape),
-    samples=Samples(make=_chosen), doc="x where the condition holds, else y.",
+    samples=Samples(make=_chosen), batch=align_rows, doc="x where the condition holds, else y.",
 )  # fmt: skip
 
 
@@ -164,7 +167,7 @@ nan_to_num_op = custom(
     "nan_to_num", _nan_to_num,
     vjp=lambda g, x: gate(g, isfinite(x)), jvp=lambda t, x: gate(t, isfinite(x)),
     samples=Samples([(shapes, {"nan": 0.0, "posinf": None, "neginf": None}) for shapes, _ in ONE.cases]),
-    doc="x with numbers for NaN and the infinities, where its derivative is 0.",
+    batch=align_rows, doc="x with numbers for NaN and the infinities, where its derivative is 0.",
 )  # fmt: skip
 
 

@@ -73,24 +73,24 @@ class Read(NamedTuple):
     """Where a rule's argument comes from."""
 
     kind: Literal["value", "shape", "dtype", "out", "param", "all", "shapes"]
-    index: int
+    place: int
 
     def __call__(self, res: Residuals) -> Any:
         match self.kind:
             case "value":
-                return res.inputs[self.index]
+                return res.inputs[self.place]
             case "shape":
-                return res.inputs[self.index].shape
+                return res.inputs[self.place].shape
             case "dtype":
-                return res.inputs[self.index].dtype
+                return res.inputs[self.place].dtype
             case "out":
                 return res.out
             case "param":
-                return res.params[self.index]
+                return res.params[self.place]
             case "all":
-                return tuple(res.inputs[self.index :])
+                return tuple(res.inputs[self.place :])
             case "shapes":
-                return tuple(x.shape for x in res.inputs[self.index :])
+                return tuple(x.shape for x in res.inputs[self.place :])
 
 
 class Derivative(NamedTuple):
@@ -151,7 +151,7 @@ class Op:
     base_run: Callable[..., Any] | None = None
     """`(backend, inputs, params)`: how a base backend or a trace runs an op that is no array function."""
     batch: Callable[..., Any] | None = None
-    """`(op, inputs, mapped, size, params)`: how to run over rows by means of ops; else `jax.vmap` of `impl`."""
+    """`(op, inputs, mapped, size, params)`: how to run over rows by means of ops; NotImplemented for `jax.vmap`."""
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)
@@ -209,7 +209,7 @@ class Op:
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         """The cotangents of the inputs that `wanted` marks, None for the others."""
-        pieces = []
+        pieces: list[Any] = []
         for index, want in enumerate(wanted):
             derivative = self.pull_of(index) if want else None
             if derivative is None:
@@ -241,9 +241,9 @@ class Op:
             derivative = self.pull_of(index) if wanted else None
             for read in derivative.reads if derivative else ():
                 if read.kind in ("value", "all"):
-                    values.update(range(read.index, len(tracked)) if read.kind == "all" else [read.index])
+                    values.update(range(read.place, len(tracked)) if read.kind == "all" else [read.place])
                 elif read.kind in ("shape", "dtype", "shapes"):
-                    types.update(range(read.index, len(tracked)) if read.kind == "shapes" else [read.index])
+                    types.update(range(read.place, len(tracked)) if read.kind == "shapes" else [read.place])
                 elif read.kind == "out":
                     out = True
         return Keep(frozenset(values), frozenset(types - values), out)

@@ -22,7 +22,7 @@ bool, `bits` takes integers and bools only, `same` leaves each operand as it is.
 def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "functad") -> Any:
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
-        return x if dtype is None or x._dtype == dtype else x.astype(dtype)
+        return x if dtype is None or x._dtype == dtype else x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
     base = base_tensor(like)._backend if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)

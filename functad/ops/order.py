@@ -86,12 +86,12 @@ def _scatter_samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], di
 take_along_axis_op = linear(
     "take_along_axis", lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis),
     lambda g, indices, x_shape, axis: bind(put_along_axis_op, (g, indices), (axis, x_shape[axis])), None,
-    cost=Cost.COMPUTE, samples=Samples(make=_gather_samples),
+    cost=Cost.COMPUTE, samples=Samples(make=_gather_samples), batch=shift_axis,
     doc="One element per index along an axis; the other axes have equal lengths.",
 )  # fmt: skip
 put_along_axis_op: Op = linear(
     "put_along_axis", _put, lambda g, indices, axis: bind(take_along_axis_op, (g, indices), (axis,)), None,
-    cost=Cost.COMPUTE, samples=Samples(make=_scatter_samples),
+    cost=Cost.COMPUTE, samples=Samples(make=_scatter_samples), batch=shift_axis,
     doc="Zeros of length `size` along an axis, with each element added at its index.",
 )  # fmt: skip
 argsort_op = nondiff(

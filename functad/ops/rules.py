@@ -74,7 +74,9 @@ def linear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **abou
     """An op jointly linear in the inputs that have a transpose; the others (None) are indices,
     masks and the like. For a variadic op the transpose takes `g` and the input's number."""
     op = Op(name, impl, **about)
-    op.pulls = [op.derivative(fn, 2 if op.variadic and i == len(op.inputs) - 1 else 1) for i, fn in enumerate(transposes)]
+    op.pulls = [
+        op.derivative(fn, 2 if op.variadic and i == len(op.inputs) - 1 else 1) for i, fn in enumerate(transposes)
+    ]
     op.joint_push = Derivative(_linear_push(op), 1, (Read("all", 0), *_all_params(op)))
     return register(op)
 
@@ -127,8 +129,8 @@ def custom(
     tuple of their tangents.
     """
     op = Op(name, impl, **about)
-    op.pulls = [op.derivative(fn, 1) for fn in (vjp if isinstance(vjp, (list, tuple)) else [vjp])]
-    op.pushes = [op.derivative(fn, 1) for fn in (jvp if isinstance(jvp, (list, tuple)) else [jvp])]
+    op.pulls = [op.derivative(fn, 1) for fn in ([vjp] if callable(vjp) else vjp)]
+    op.pushes = [op.derivative(fn, 1) for fn in ([jvp] if callable(jvp) else jvp)]
     return register(op)
 
 
@@ -177,7 +179,7 @@ def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdi
 
 
 # --- rules for rows: `batch(op, inputs, mapped, size, params)` runs `op` on inputs of which those in
-# `mapped` have a leading axis of `size` rows, and gives an output that has it
+# `mapped` have a leading axis of `size` rows, and gives an output that has it, or NotImplemented
 
 
 def align_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
@@ -195,7 +197,9 @@ def front_rows(x: Any, rank: int) -> Any:
 
 
 def shift_axis(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
-    """Rows of an op with one input whose only say about its shape is the parameter `axis`."""
+    """Rows of an op on inputs of one rank, whose only say about their shapes is the parameter `axis`."""
+    if not all(mapped):
+        inputs = [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)]
     at = op.params.index("axis")
     axis = params[at]
     moved = axis + 1 if isinstance(axis, int) else tuple([a + 1 for a in axis])

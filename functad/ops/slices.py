@@ -15,7 +15,7 @@ from jax import lax
 from functad.dispatch import bind
 from functad.dtypes import DType, int32, int64
 from functad.ops.op import Op, Samples, Type
-from functad.ops.rules import linear, zeros
+from functad.ops.rules import broadcast, linear, zeros
 
 __all__: list[str] = []
 
@@ -143,6 +143,16 @@ def _put_slice_numpy(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> 
 # --- the ops
 
 
+def _rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    """All rows at once, if their pieces start at one place."""
+    n = len(op.inputs) - 1  # before the starts
+    if any(mapped[n:]):
+        return NotImplemented
+    rows = [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs[:n], mapped, strict=False)]
+    *shape, cuts = params
+    return bind(op, (*rows, *inputs[n:]), (*[(size, *s) for s in shape], (Cut(size), *cuts)))
+
+
 def _samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], tuple[int, ...], Cuts]]:
     """A tensor and starts, the tensor's shape, and the cuts."""
 
@@ -166,6 +176,7 @@ slice_op: Op = linear(
     lambda g, x_shape, starts, cuts: bind(unslice_op, (g, *starts), (x_shape, cuts)),
     None,
     numpy_impl=_slice_numpy,
+    batch=_rows,
     samples=Samples(make=lambda rng: [(inputs, {"cuts": cuts}) for inputs, _, cuts in _samples(rng)]),
     doc="A rectangular piece of x.",
 )
@@ -175,6 +186,7 @@ unslice_op: Op = linear(
     lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
     None,
     numpy_impl=_unslice_numpy,
+    batch=_rows,
     samples=Samples(
         make=lambda rng: [
             ((rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"shape": shape, "cuts": cuts})
@@ -192,6 +204,7 @@ put_slice_op: Op = linear(
     lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
     None,
     numpy_impl=_put_slice_numpy,
+    batch=_rows,
     samples=Samples(
         make=lambda rng: [
             ((x, rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"cuts": cuts})

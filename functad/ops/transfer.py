@@ -8,12 +8,12 @@ from functad import tree
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentTypeError
-from functad.ops.op import Samples
+from functad.ops.op import Op, Samples
 from functad.ops.rules import align_rows, linear
 
 __all__ = ["stop_gradient", "to_device"]
 
-transfer_op = linear(
+transfer_op: Op = linear(
     "transfer",
     lambda xp, x, *, source, target: x,
     lambda g, source, target: bind(transfer_op, (g,), (target, source)),

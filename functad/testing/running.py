@@ -184,28 +184,27 @@ def widen(x: Any) -> Any:
 # --- variants of a case
 
 
-def in_dtypes(case: Case, wide_only: bool) -> Iterator[tuple[Case, bool]]:
-    """The case in float64 and float32, or in all floats and (marked optional) integers, bools and complex numbers."""
+def in_dtypes(case: Case, wide_only: bool) -> Iterator[Case]:
+    """The case in float64 and float32, or in all floats and (optional) integers, bools and complex numbers."""
     if not any(dtypes.is_float(x.dtype) for x in case.inputs):
-        yield case, False
+        yield case
         return
     wide: list[dtypes.DType] = [dtypes.float64, dtypes.float32]
     for dtype in wide if wide_only else [*wide, dtypes.bfloat16, dtypes.float16]:
-        yield case._replace(inputs=cast(case.inputs, dtype)), False
-    if wide_only:
+        yield case._replace(inputs=cast(case.inputs, dtype))
+    if wide_only or not case.drawn:
         return
-    if case.drawn and case.op.promote != "float":
+    if case.op.promote != "float":
         for kind in (np.int32, np.bool_):
-            yield case._replace(inputs=tuple(np.rint(x).astype(kind) for x in case.inputs)), True
-    if case.drawn and (case.op.differentiable or case.op.promote != "same"):
-        yield as_complex(case), True
+            yield case._replace(inputs=tuple(np.rint(x).astype(kind) for x in case.inputs), optional=True)
+    if case.op.differentiable or case.op.promote != "same":
+        yield as_complex(case)
 
 
 def as_complex(case: Case) -> Case:
     """The case with an imaginary part for every float."""
-    return case._replace(
-        inputs=tuple(x + 0.25j * np.cos(3 * x + 1) if dtypes.is_float(x.dtype) else x for x in case.inputs)
-    )
+    inputs = tuple(x + 0.25j * np.cos(3 * x + 1) if dtypes.is_float(x.dtype) else x for x in case.inputs)
+    return case._replace(inputs=inputs, optional=True)
 
 
 def with_complex(cases: Sequence[Case]) -> list[Case]:

@@ -24,6 +24,7 @@ class Case(NamedTuple):
     inputs: tuple[Any, ...]
     params: tuple[Any, ...]
     drawn: bool  # from shapes; the samples' own `make` made it otherwise
+    optional: bool = False  # of a kind that the op need not take
 
     def __str__(self) -> str:
         types = [

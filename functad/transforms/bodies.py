@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
@@ -25,6 +26,8 @@ from functad.source import user_line
 from functad.tape import fresh_id
 from functad.tensor import Tensor
 from functad.transforms.arguments import settle
+from functad.transforms.checkpoint import CheckpointOp
+from functad.transforms.python_op import StagedPython
 from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
@@ -46,13 +49,17 @@ class Body(Trace):
         self.literals: dict[int, tuple[Tensor, tuple[Any, ...]]] = {}
 
     def scalar(self, value: complex, dtype: dtypes.DType) -> Tensor:
+        """A Python number, noted as that."""
         x = self.base.scalar(value, dtype)
         self.literals[id(x)] = (x, (type(value), repr(value)))
         return x
 
     def place(self, x: Tensor) -> int | Tensor:
+        """The variable that `x` is, or the constant if it is a Python number."""
         found = super().place(x)
-        return found if type(found) is int or id(found) in self.literals else self.outside(found)  # type: ignore[arg-type]
+        if type(found) is int or id(found) in self.literals:
+            return found
+        return self.outside(found)  # type: ignore[arg-type]  # no variable, so a tensor
 
     def outside(self, x: Tensor) -> int:
         """A tensor as an input of the program."""
@@ -71,15 +78,16 @@ class Body(Trace):
             return self.put(as_array(x, self.what))
         except ArgumentTypeError:
             raise ArgumentTypeError(
-                f"{self.what}: the function returned {x!r} of type {type(x).__name__}{' at ' + path if path else ''}. Return "
-                "tensors, arrays, numbers or pytrees of them."
+                f"{self.what}: the function returned {x!r} of type {type(x).__name__}{' at ' + path if path else ''}. "
+                "Return tensors, arrays, numbers or pytrees of them."
             ) from None
 
     def host(self, value: Any) -> NoReturn:
+        """It has no number."""
         raise ConcreteValueError(
-            f"{user_line()}: this value has no number yet: {self.what} runs the function once, on variables, to compile it. "
-            "Python's `if`, `while`, float() and NumPy need numbers. Use fd.where, fd.cond or fd.while_loop in it, or call "
-            "the function in a Python loop: eager code runs ordinary Python."
+            f"{user_line()}: this value has no number yet: {self.what} runs the function once, on variables, to compile "
+            "it. Python's `if`, `while`, float() and NumPy need numbers. Use fd.where, fd.cond or fd.while_loop in it, or "
+            "call the function in a Python loop: eager code runs ordinary Python."
         )
 
 
@@ -105,7 +113,12 @@ class Written(NamedTuple):
 
 
 def write_down(
-    fn: Callable[..., Any], structure: tree.Structure, types: Iterable[Type], base: BaseBackend, what: str, wanted: Wanted
+    fn: Callable[..., Any],
+    structure: tree.Structure,
+    types: Iterable[Type],
+    base: BaseBackend,
+    what: str,
+    wanted: Wanted,
 ) -> Written:
     """Run `fn` on variables of the given types, in the structure of its tuple of arguments."""
     with deeper() as level, open_body(level, base, what) as body:
@@ -153,10 +166,7 @@ def _same(program: Program, body: Body, what: str) -> tuple[StagedOp, list[Tenso
         numbers.append(text)
         return literal._dtype
 
-    equations = tuple([(eq.op, eq.params, tuple(map(number, eq.inputs)), eq.outputs) for eq in program.equations])
-    outputs = tuple(map(number, program.outputs))
-    inputs = tuple([program.types[i] for i in program.inputs])
-    key = (inputs, tuple(program.inputs), equations, outputs, body.base, is_strict(), dtypes.x64_enabled())
+    key = (_text(program, number), body.base, is_strict(), dtypes.x64_enabled())
     kept = _programs.get(key)
     if kept is None:
         kept = _programs[key] = _Kept(StagedOp(what, program, body.base), numbers)
@@ -170,6 +180,24 @@ def _same(program: Program, body: Body, what: str) -> tuple[StagedOp, list[Tenso
         op = StagedOp(what, _opened(program, varying), body.base)
         kept.form = (op, varying)
     return op, [literals[i] for i in varying]
+
+
+def _text(program: Program, constant: Callable[[Any], Any]) -> Any:
+    """What equal programs have in common; `constant` says what stands for a variable or a constant."""
+    return (
+        tuple(program.inputs),
+        tuple([program.types[i] for i in program.inputs]),
+        tuple([(_likeness(eq.op), eq.params, tuple(map(constant, eq.inputs)), eq.outputs) for eq in program.equations]),
+        tuple(map(constant, program.outputs)),
+    )
+
+
+def _likeness(op: Op) -> Any:
+    """What ops that can stand for one another have in common."""
+    rules = getattr(op.recorded, "__self__", None)
+    if isinstance(op, StagedPython) and type(rules) is CheckpointOp:  # made anew for each run of what it is in
+        return (rules.name, rules.selects, rules.barrier, _text(op.program, lambda x: x if type(x) is int else id(x)))
+    return op
 
 
 def _opened(program: Program, varying: tuple[int, ...]) -> Program:
@@ -193,6 +221,16 @@ def _opened(program: Program, varying: tuple[int, ...]) -> Program:
     return Program([*program.inputs, *[added[i] for i in varying]], equations, outputs, types)
 
 
+@lru_cache(_MOST_KEPT)
+def aligned(op: StagedOp, count: int, places: tuple[int, ...], further: tuple[Type, ...]) -> StagedOp:
+    """The op with the inputs `further` after the first `count`; its own after those are at `places` among them."""
+    program = op.program
+    inputs = [*program.inputs[:count], *range(len(program.types), len(program.types) + len(further))]
+    for place, own in zip(places, program.inputs[count:], strict=True):
+        inputs[count + place] = own
+    return StagedOp(op.name, Program(inputs, program.equations, program.outputs, [*program.types, *further]), op.base)
+
+
 # --- programs taken apart
 
 
@@ -209,7 +247,7 @@ def moving(program: Program, start: Iterable[int]) -> set[int]:
     """The variables that move smoothly when those in `start` do."""
     found = set(start)
     for eq in program.equations:
-        if eq.op.differentiable and any([type(x) is int and x in found for x in eq.inputs]):
+        if eq.op.differentiable and any(type(x) is int and x in found for x in eq.inputs):
             found.update([o for o in eq.outputs if dtypes.is_inexact(program.types[o].dtype)])
     return found
 
@@ -267,7 +305,7 @@ def hoisted(program: Program, count: int) -> tuple[Program, Program]:
 
 
 def _reads(eq: Equation, variables: set[int]) -> bool:
-    return any([type(x) is int and x in variables for x in eq.inputs])
+    return any(type(x) is int and x in variables for x in eq.inputs)
 
 
 def run_xla(op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:

@@ -52,7 +52,7 @@ class Captures:
                 leaves = _leaves(value)
                 found.extend([x for x in leaves if isinstance(x, Handle)])
                 rest = [x for x in leaves if not isinstance(x, Handle)]
-                if len(rest) != len(others) or any([x is not y for x, y in zip(rest, others, strict=True)]):
+                if len(rest) != len(others) or any(x is not y for x, y in zip(rest, others, strict=True)):
                     return None
             elif isinstance(value, Handle):
                 found.append(value)

@@ -54,7 +54,7 @@ barrier_op = Op(
     doc="Its inputs, which XLA must not take for what they were computed from.",
 )
 barrier_op.pulls = [barrier_op.derivative(lambda g, i: g[i], 2)]
-barrier_op.joint_push = Derivative(lambda tangents: tuple(tangents), 1, ())
+barrier_op.joint_push = Derivative(tuple, 1, ())
 
 
 def checkpoint(fn: Callable[..., Any], policy: str | Selects = "save_nothing") -> Callable[..., Any]:
@@ -106,8 +106,8 @@ def _selects(policy: Any) -> Selects:
     if policy in ("save_nothing", "save_everything"):
         return lambda op: policy == "save_everything"
     raise ArgumentError(
-        f"checkpoint: policy must be 'save_nothing', 'save_everything', 'save_matmuls', 'by_cost' or a function of an op, "
-        f"got {policy!r}."
+        "checkpoint: policy must be 'save_nothing', 'save_everything', 'save_matmuls', 'by_cost' or a function of an "
+        f"op, got {policy!r}."
     )
 
 
@@ -157,6 +157,8 @@ def _matmul_precision() -> Any:
 
 class CheckpointOp(PythonOp):
     """A function of tensors that is differentiated by running it again; so are its derivatives."""
+
+    transparent = True
 
     def __init__(self, name: str, run: Function, selects: Selects | None = None, barrier: bool = False):
         super().__init__(name)
@@ -255,7 +257,9 @@ class RecomputedOp(PythonOp):
                 return tuple([watch.leave(found[leaves[i]._context.id]) for i in reached])
 
         try:
-            grads = bind(CheckpointOp(f"backward({self.op.name})", run, barrier=True), [*inputs, *saved, *[g[i] for i in moved]])
+            grads = bind(
+                CheckpointOp(f"backward({self.op.name})", run, barrier=True), [*inputs, *saved, *[g[i] for i in moved]]
+            )
         except Missing as missing:
             refuse_outside(self.op.name, missing.tensors[0])
         pieces: list[Any] = [None] * len(inputs)

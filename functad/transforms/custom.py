@@ -62,6 +62,7 @@ class _Custom:
         self._fun = fun
         self._name = f"{type(self).__name__}({getattr(fun, '__name__', type(fun).__name__)})"
         self._signature = _signature(fun)
+        self._count = _count(self._signature)
         self._nondiff = _positions(nondiff_argnums, nondiff_argnames, self._signature, self._name)
         self._fwd: Any = None
         self._bwd: Any = None
@@ -102,7 +103,9 @@ class _Custom:
         def jvp(primals: Any, tangents: Any) -> Any:
             out = self(*primals)
             terms = [
-                rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule is not None and t is not None
+                rule(t, out, *primals)
+                for rule, t in zip(jvps, tangents, strict=True)
+                if rule is not None and t is not None
             ]
             if not terms:
                 return out, tree.map(zeros_like, out)
@@ -118,11 +121,12 @@ class _Custom:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._bwd is None and self._jvp is None:
             raise ArgumentError(
-                f"{self._name} has no derivative rule yet: give it one with .defvjp(fwd, bwd) or .defjvp(jvp) before calling it."
+                f"{self._name} has no derivative rule yet: give it one with .defvjp(fwd, bwd) or .defjvp(jvp) before "
+                "calling it."
             )
         call = _Call(self, self._positional(args, kwargs))
         closed = self._outside() if open_depth() or tracing.get() is not None else []
-        op, outs = bind_closed(functools.partial(CustomOp, call, self._rules), call.tensors, closed)
+        _, outs = bind_closed(functools.partial(CustomOp, call, self._rules), call.tensors, closed)
         return tree.unflatten(call.result, outs)
 
     def _outside(self) -> list[Tensor]:
@@ -134,7 +138,11 @@ class _Custom:
         """All arguments by position, with defaults, as the rules take them."""
         if self._signature is None:
             if kwargs:
-                raise ArgumentTypeError(f"{self._name}: its signature is unknown, so pass {sorted(kwargs)} by position.")
+                raise ArgumentTypeError(
+                    f"{self._name}: its signature is unknown, so pass {sorted(kwargs)} by position."
+                )
+            return args
+        if not kwargs and len(args) == self._count:
             return args
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -163,10 +171,11 @@ class custom_vjp(_Custom):
     An array that has no gradient is an ordinary argument: let `bwd` return None for it.
 
     >>> import functad as fd
+    >>> from functad import numpy as fnp
     >>> @fd.custom_vjp
     ... def log1pexp(x):
-    ...     return fd.log(1 + fd.exp(x))
-    >>> log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, g: (g * (1 - 1 / (1 + fd.exp(x))),))
+    ...     return fnp.log(1 + fnp.exp(x))
+    >>> log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, g: (g * (1 - 1 / (1 + fnp.exp(x))),))
     >>> fd.grad(log1pexp)(100.0).item()
     1.0
     """
@@ -194,6 +203,13 @@ def _signature(fn: Any) -> inspect.Signature | None:
         return inspect.signature(fn)
     except (TypeError, ValueError):
         return None
+
+
+def _count(signature: inspect.Signature | None) -> int | None:
+    """How many arguments there are, if each can be passed by position."""
+    parameters = signature.parameters.values() if signature is not None else ()
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(parameters) if parameters and all(p.kind in by_position for p in parameters) else None
 
 
 def _positions(nums: Any, names: Any, signature: inspect.Signature | None, where: str) -> frozenset[int]:
@@ -224,7 +240,8 @@ class _Call:
 
     def __init__(self, custom: _Custom, args: tuple[Any, ...]):
         self.name = custom._name
-        self.names = _names(custom._signature, len(args))
+        self.signature = custom._signature
+        self.count = len(args)
         self.nondiff = frozenset(n for n in custom._nondiff if n < len(args))
         self.structures: list[tree.Structure] = []  # of the arguments that are differentiable
         self.smooth: list[int] = []  # of the tensors, those in such arguments
@@ -251,14 +268,19 @@ class _Call:
         except ArgumentTypeError:
             place = self.names[index] + tree.paths_of(structure)[leaf]
             raise ArgumentTypeError(
-                f"{self.name}: argument {place} is {x!r} of type {type(x).__name__}, which is no tensor. If it is a static "
-                f"argument, name it: nondiff_argnums=({index},)."
+                f"{self.name}: argument {place} is {x!r} of type {type(x).__name__}, which is no tensor. If it is a "
+                f"static argument, name it: nondiff_argnums=({index},)."
             ) from None
 
-    def by_argument(self) -> list[tuple[str, int, tree.Structure]]:
-        """Name, position and structure of the differentiable arguments."""
-        numbers = [i for i in range(len(self.names)) if i not in self.nondiff]
-        return [(self.names[i], i, s) for i, s in zip(numbers, self.structures, strict=True)]
+    @property
+    def names(self) -> list[str]:
+        """What the arguments are called."""
+        return _names(self.signature, self.count)
+
+    def by_argument(self) -> list[tuple[str, tree.Structure]]:
+        """Name and structure of the differentiable arguments."""
+        chosen = [name for i, name in enumerate(self.names) if i not in self.nondiff]
+        return list(zip(chosen, self.structures, strict=True))
 
     def nondiff_args(self, tensors: dict[int, Any]) -> list[Any]:
         """The static arguments, from the tensors in them by number."""
@@ -275,7 +297,7 @@ class _Call:
 
 
 def _names(signature: inspect.Signature | None, count: int) -> list[str]:
-    names = []
+    names: list[str] = []
     for parameter in signature.parameters.values() if signature is not None else ():
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
@@ -292,6 +314,7 @@ class CustomOp(PythonOp):
         self.call = call
         self.rules = rules
         self.fun, self.fwd, self.bwd, self.jvp = rules
+        self.reverse_only = self.jvp is None
         self.closed = closed
 
     def python(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -322,8 +345,8 @@ class CustomOp(PythonOp):
         for i in set(range(len(self.call.tensors))) - set(self.call.smooth):
             if moving[i]:
                 raise ArgumentError(
-                    f"{self.name}: a static argument (nondiff_argnums) is a tensor that is being differentiated, and its "
-                    "gradient would be lost. Make it an ordinary argument, for which bwd may return None, or pass "
+                    f"{self.name}: a static argument (nondiff_argnums) is a tensor that is being differentiated, and "
+                    "its gradient would be lost. Make it an ordinary argument, for which bwd may return None, or pass "
                     "fd.stop_gradient of it."
                 )
 
@@ -335,8 +358,9 @@ class CustomOp(PythonOp):
 
     def refuse_closed(self, x: Tensor) -> None:
         raise LevelError(
-            f"{self.name}: the function or a rule of it uses a tensor ({x.dtype}{list(x.shape)}) from outside that is being "
-            "differentiated, for which no rule gives a gradient. Pass it as an argument, or use fd.stop_gradient of it."
+            f"{self.name}: the function or a rule of it uses a tensor ({x.dtype}{list(x.shape)}) from outside that is "
+            "being differentiated, for which no rule gives a gradient. Pass it as an argument, or use fd.stop_gradient "
+            "of it."
         )
 
 
@@ -463,7 +487,8 @@ def _push(
         primals = list(call.frame.fill(tensors[: len(args)]))
         moved = dict(zip(numbers, tensors[len(args) :], strict=True))
         leaves = [
-            moved.get(i, zeros_like(args[i]) if i in call.smooth and is_smooth(args[i]) else None) for i in range(len(args))
+            moved.get(i, zeros_like(args[i]) if i in call.smooth and is_smooth(args[i]) else None)
+            for i in range(len(args))
         ]
         directions = list(call.frame.fill(leaves))
         static = [primals[i] for i in sorted(call.nondiff)]
@@ -497,15 +522,16 @@ class _Linear(Autodiff):
     def refuse_value(self, x: Tensor, what: str) -> None:
         if x._context.tracked:
             raise ConcreteValueError(
-                f"{what}: the value of a tangent or cotangent was read while its rule was transposed to derive the other "
-                "mode. Write the rule with functad functions, or give both rules: .defvjp(fwd, bwd) and .defjvp(jvp)."
+                f"{what}: the value of a tangent or cotangent was read while its rule was transposed to derive the "
+                "other mode. Write the rule with functad functions, or give both rules: .defvjp(fwd, bwd) and "
+                ".defjvp(jvp)."
             )
 
 
 def _cotangents(op: CustomOp, found: Any, args: Sequence[Any], like: Any) -> list[Any]:
     """What bwd returned, for each tensor of the differentiable arguments; None for zero."""
     arguments = op.call.by_argument()
-    names = ", ".join(name for name, _, _ in arguments)
+    names = ", ".join(name for name, _ in arguments)
     if isinstance(found, list):
         found = tuple(found)
     if not isinstance(found, tuple) or len(found) != len(arguments):
@@ -515,7 +541,7 @@ def _cotangents(op: CustomOp, found: Any, args: Sequence[Any], like: Any) -> lis
         )
     types = iter([args[i] for i in op.call.smooth])
     out = []
-    for c, (name, _, structure) in zip(found, arguments, strict=True):
+    for c, (name, structure) in zip(found, arguments, strict=True):
         what = f"{op.name}: the cotangent that bwd returned for argument {name!r}"
         parts = _parts(structure, c, what)
         for part, path in zip(parts, tree.paths_of(structure), strict=True):
@@ -542,7 +568,9 @@ def _vector(v: Any, x: Any, what: str, like: Any = None) -> Any:
     if not isinstance(v, Handle):
         v = operand(v, x if like is None else like, x.dtype, where=what)
     if v._shape != tuple(x.shape):
-        raise ShapeError(f"{what} has shape {v._shape}, but what it belongs to has shape {tuple(x.shape)}; they must be equal.")
+        raise ShapeError(
+            f"{what} has shape {v._shape}, but what it belongs to has shape {tuple(x.shape)}; they must be equal."
+        )
     if v._dtype != x.dtype:
         raise DTypeError(f"{what} is {v._dtype}, but what it belongs to is {x.dtype}; write .astype('{x.dtype}').")
     return v

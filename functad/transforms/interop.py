@@ -29,7 +29,7 @@ from functad.ops.rules import masked_mul, zero_mul
 from functad.tensor import Tensor
 from functad.transforms.arguments import check_callable, common_float, wraps
 from functad.transforms.captures import reachable
-from functad.transforms.python_op import is_smooth, zeros_like
+from functad.transforms.python_op import StagedPython, over_rows
 from functad.transforms.staged import StagedOp
 
 Arrays = tuple[Any, ...]
@@ -70,7 +70,10 @@ def from_jax(
             tuple([(i, x) for i, x in enumerate(args) if i in numbers]),
             tuple([(k, kwargs[k]) for k in sorted(kwargs) if k in names]),
         )
-        dynamic = [x for i, x in enumerate(args) if i not in numbers], {k: x for k, x in kwargs.items() if k not in names}
+        dynamic = (
+            [x for i, x in enumerate(args) if i not in numbers],
+            {k: x for k, x in kwargs.items() if k not in names},
+        )
         leaves, structure = tree.flatten_as_jax(dynamic)
         inputs = _tensors(leaves, name, dynamic)
         key = (structure, static, tuple([Type(x._shape, x._dtype) for x in inputs]), dtypes.x64_enabled())
@@ -112,8 +115,8 @@ def _tensors(leaves: Sequence[Any], name: str, dynamic: Any) -> list[Any]:
     for x in handles:
         if base_tensor(x)._backend.name == "numpy":
             raise DeviceError(
-                f"{name}: a tensor of shape {x.shape} is on the NumPy device, where JAX does not compute. Move it first: "
-                "x.to_device(fd.Device.cpu())."
+                f"{name}: a tensor of shape {x.shape} is on the NumPy device, where JAX does not compute. Move it "
+                "first: x.to_device(fd.Device.cpu())."
             )
     weak = common_float(handles)
     base = base_tensor(handles[0])._backend if handles else _default_xla()
@@ -129,8 +132,8 @@ def _tensor(x: Any, index: int, like: Any, weak: Any, name: str, dynamic: Any) -
     except ArgumentTypeError:
         path = jax.tree_util.keystr(jax.tree_util.tree_flatten_with_path(dynamic)[0][index][0])
         raise ArgumentTypeError(
-            f"{name}: argument {path} is {x!r} of type {type(x).__name__}, which is no array. Name static arguments with "
-            "static_argnums or static_argnames."
+            f"{name}: argument {path} is {x!r} of type {type(x).__name__}, which is no array. Name static arguments "
+            "with static_argnums or static_argnames."
         ) from None
 
 
@@ -146,7 +149,11 @@ def _op_of(fn: Callable[..., Any], name: str, static: Any, structure: Any, types
         found[:] = [out_structure]
         return tuple([jnp.asarray(out) for out in outs])
 
-    op = JaxOp(name, call, types)
+    try:
+        op = JaxOp(name, call, types)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        error.add_note(f"{name}: JAX traces this function. Name Python arguments (flags, sizes) with static_argnames.")
+        raise
     return op, found[0]
 
 
@@ -175,7 +182,7 @@ class JaxOp(Op):
             return jax.vjp(self._of(moving, arrays), *[arrays[i] for i in moving])
 
         _, pullback = jax.eval_shape(forward, *_blanks(self.types))
-        structure = jax.tree.structure(pullback)
+        structure: Any = jax.tree.structure(pullback)
         smooth = [i for i, t in enumerate(self.out_types or ()) if dtypes.is_inexact(t.dtype)]
 
         def call(*arrays: Any) -> Arrays:
@@ -223,7 +230,9 @@ class RecordedJaxOp(JaxOp):
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         if self.backward is None:
             outs = self.out_types or ()
-            self.backward = JaxOp(f"backward({self.name})", self.back, [*outs[self.visible :], *[outs[i] for i in self.smooth]])
+            self.backward = JaxOp(
+                f"backward({self.name})", self.back, [*outs[self.visible :], *[outs[i] for i in self.smooth]]
+            )
         grads = iter(bind(self.backward, [*res.out, *[g[i] for i in self.smooth]]))
         return [next(grads) if i in self.moving else None for i in range(len(wanted))]
 
@@ -270,10 +279,11 @@ def to_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A functad function as a pure JAX function of pytrees of arrays.
 
     It may be differentiated, mapped and compiled by JAX, whose transforms use functad's
-    derivative rules, in every mode and order. Tensors it reaches otherwise are constants.
+    derivative rules, in every mode and order (in reverse only if it contains a `custom_vjp`
+    without a jvp rule, as in JAX). Tensors it reaches otherwise are constants.
 
     >>> import functad as fd, jax
-    >>> jax.grad(fd.to_jax(lambda x: fd.sqrt(x) * x))(4.0).item()
+    >>> jax.grad(fd.to_jax(lambda x: x.sqrt() * x))(4.0).item()
     3.0
     """
     check_callable(fn, "to_jax")
@@ -315,7 +325,7 @@ def _write_down(
         inputs = [trace.input(x.shape, x.dtype) for x in arrays]
         found, structure = tree.flatten_as_jax(call(inputs))
         outs = [x for x in found if isinstance(x, Handle)]
-        program = trace.program(outs)
+        program = _unfolded(trace.program(outs), base)  # type: ignore[arg-type]
 
     def fill(results: Arrays) -> Any:
         rest = iter(results)
@@ -328,8 +338,64 @@ def _array(x: Any) -> Any:
     return x.__jax_array__() if isinstance(x, Handle) else x  # type: ignore[attr-defined]  # which refuses tracked ones
 
 
+def _unfolded(program: Program, base: Any) -> Program:
+    """A program with those in it written out, but for the ones that have rules of their own."""
+    with deeper() as level, open_trace(level, base, "to_jax") as trace:
+        inputs = [trace.input(*program.types[i]) for i in program.inputs]
+        return trace.program(program.run(*inputs, call=_unfold))
+
+
+def _unfold(op: Op, inputs: Sequence[Any], params: Any) -> Any:
+    inner = op
+    while isinstance(inner, BatchedOp):
+        inner = inner.op
+    if not isinstance(inner, StagedOp) or (isinstance(inner, StagedPython) and not inner.transparent):
+        return bind(op, inputs, params)
+    if isinstance(op, BatchedOp):
+        return over_rows(lambda rows: _unfold(op.op, rows, params), op.axes, inputs)
+    return tuple(inner.program.run(*inputs, call=_unfold))
+
+
 def differentiable_by_jax(program: Program) -> Callable[..., Arrays]:
     """A program as a JAX function whose derivatives are functad's."""
+    return _by_vjp(program) if any(_reverse_only(eq.op) for eq in program.equations) else _by_jvp(program)
+
+
+def _reverse_only(op: Op) -> bool:
+    """Whether a rule for reverse mode alone is in `op`, which then need not be linear: JAX cannot transpose it."""
+    while isinstance(op, BatchedOp):
+        op = op.op
+    if isinstance(op, StagedPython) and op.reverse_only:
+        return True
+    return isinstance(op, StagedOp) and any(_reverse_only(eq.op) for eq in op.program.equations)
+
+
+def _by_vjp(program: Program) -> Callable[..., Arrays]:
+    """A program with functad's rules for reverse mode: its two halves."""
+
+    @lru_cache(1)
+    def halves() -> Any:  # not before it is differentiated: the first may contain the same rule again
+        smooth = tuple([dtypes.is_inexact(program.types[i].dtype) for i in program.inputs])
+        return StagedOp("to_jax", program, _default_xla()).recorded(smooth)
+
+    def forward(*arrays: Any) -> tuple[Arrays, Any]:
+        half = halves()
+        outs = differentiable_by_jax(half.program)(*arrays)
+        return outs[: half.visible], ([arrays[i] for i in half.kept], outs[half.visible :])
+
+    def backward(saved: Any, cotangents: Arrays) -> Arrays:
+        op, moved, targets = halves().backward
+        pieces = differentiable_by_jax(op.program)(*saved[0], *saved[1], *[cotangents[i] for i in moved])
+        found = dict(zip(targets, pieces, strict=True))
+        return tuple([found.get(i) for i in range(len(program.inputs))])
+
+    call: Any = jax.custom_vjp(lambda *arrays: program.call(_run, arrays))
+    call.defvjp(forward, backward)
+    return call
+
+
+def _by_jvp(program: Program) -> Callable[..., Arrays]:
+    """A program with functad's rules for forward mode, in a form that JAX can transpose."""
 
     @jax.custom_jvp
     def call(*arrays: Any) -> Arrays:
@@ -342,7 +408,13 @@ def differentiable_by_jax(program: Program) -> Callable[..., Arrays]:
         count = len(program.outputs)
         both = differentiable_by_jax(first)(*primals)
         outs = both[:count]
-        found = dict(zip(moved, second([*both[count:], *[jnp.asarray(t) for t, m in zip(tangents, moving, strict=True) if m]]), strict=True))
+        found = dict(
+            zip(
+                moved,
+                second([*both[count:], *[jnp.asarray(t) for t, m in zip(tangents, moving, strict=True) if m]]),
+                strict=True,
+            )
+        )
         return outs, tuple([found[i] if i in found else _zero_tangent(o) for i, o in enumerate(outs)])
 
     return call
@@ -356,7 +428,9 @@ def _zero_tangent(x: Any) -> Any:
     return jnp.zeros_like(x) if dtypes.is_inexact(x.dtype) else _still(Type(x.shape, x.dtype))
 
 
-def _linearized(program: Program, moving: tuple[bool, ...]) -> tuple[Program, Callable[[Sequence[Any]], Arrays], list[int]]:
+def _linearized(
+    program: Program, moving: tuple[bool, ...]
+) -> tuple[Program, Callable[[Sequence[Any]], Arrays], list[int]]:
     """A program that returns its outputs and what its derivative needs, and that derivative.
 
     The derivative is linear in every step, so that JAX can transpose it; its last arguments are
@@ -366,7 +440,7 @@ def _linearized(program: Program, moving: tuple[bool, ...]) -> tuple[Program, Ca
     base = _default_xla()
     with deeper() as level, open_trace(level, base, "to_jax") as trace:
         primals = [trace.input(*t) for t in types]
-        tangents = [trace.input(*t) if m else None for t, m in zip(types, moving, strict=True)]
+        tangents: list[Any] = [trace.input(*t) if m else None for t, m in zip(types, moving, strict=True)]
         with deeper() as above:
             forward = Forward(above)
             outs = program.run(*[forward.wrap(x, t) for x, t in zip(primals, tangents, strict=True)])
@@ -375,22 +449,23 @@ def _linearized(program: Program, moving: tuple[bool, ...]) -> tuple[Program, Ca
         values = [x._value if m else x for x, m in zip(outs, mine, strict=True)]
         found = [x._context if m else None for x, m in zip(outs, mine, strict=True)]
         moved = [i for i, t in enumerate(found) if t is not None]
-        joint = trace.program([*values, *[found[i] for i in moved]])
+        results: list[Any] = [found[i] for i in moved]
+        joint = trace.program([*values, *results])
     linear = {t._value for t in tangents if t is not None}
     equations: list[Equation] = []
     still: list[Equation] = []
     for eq in joint.equations:
-        for part in _expanded(eq, linear, joint.types):
+        for part in _apart(eq) if _moves(eq, linear) else [eq]:
             if _moves(part, linear):
                 equations.append(part)
                 linear.update(part.outputs)
             else:
                 still.append(part)
-    results = joint.outputs[len(values) :]
-    second = Program([], equations, results, joint.types)
-    equations = second.equations = second.needed(results)
+    ends = joint.outputs[len(values) :]
+    second = Program([], equations, ends, joint.types)
+    equations = second.equations = second.needed(ends)
     made = {o for eq in equations for o in eq.outputs}
-    used = [*[x for eq in equations for x in eq.inputs], *results]
+    used = [*[x for eq in equations for x in eq.inputs], *ends]
     inputs = [t._value for t in tangents if t is not None]
     kept = [x for x in dict.fromkeys(x for x in used if type(x) is int) if x not in made and x not in inputs]
     second.inputs = [*kept, *inputs]
@@ -399,60 +474,18 @@ def _linearized(program: Program, moving: tuple[bool, ...]) -> tuple[Program, Ca
     return first, partial(second.call, _run_linear), moved
 
 
-def _expanded(eq: Equation, linear: set[int], types: list[Type]) -> list[Equation]:
-    """An equation that moves, with programs written out and JAX's derivatives apart from their values."""
-    if not _moves(eq, linear):
-        return [eq]
-    op = eq.op
-    if isinstance(op, StagedOp):
-        return [part for inner in _inlined(eq, op.program, types) for part in _expanded_in_order(inner, linear, types)]
-    apart = _apart(op, eq)
-    return [eq] if apart is None else apart
-
-
-def _expanded_in_order(eq: Equation, linear: set[int], types: list[Type]) -> list[Equation]:
-    parts = _expanded(eq, linear, types)
-    for part in parts:
-        if _moves(part, linear):
-            linear.update(part.outputs)
-    return parts
-
-
 def _moves(eq: Equation, linear: set[int]) -> bool:
     return any(type(x) is int and x in linear for x in eq.inputs)
 
 
-def _inlined(eq: Equation, program: Program, types: list[Type]) -> list[Equation]:
-    """The equations of a program in the place of its call; its outputs keep the numbers of the call's."""
-    names: dict[int, int | Tensor] = dict(zip(program.inputs, eq.inputs, strict=True))
-
-    def new(i: int) -> int:
-        types.append(program.types[i])
-        return len(types) - 1
-
-    equations = []
-    for inner in program.equations:
-        for o in inner.outputs:
-            names[o] = new(o)
-        inputs = tuple([names[x] if type(x) is int else x for x in inner.inputs])
-        outputs = tuple([names[o] for o in inner.outputs])
-        equations.append(inner._replace(inputs=inputs, outputs=outputs))
-    for mine, o in zip(eq.outputs, program.outputs, strict=True):
-        equations.append(Equation(_SAME, (), (names[o] if type(o) is int else o,), (mine,), True))
-    return equations
-
-
-_SAME = Op("same", lambda xp, x: x)
-
-
-def _apart(op: Op, eq: Equation) -> list[Equation] | None:
+def _apart(eq: Equation) -> list[Equation]:
     """For JAX's own forward mode: an equation for the values, and one for the tangents."""
-    axes = []
+    op, axes = eq.op, []
     while isinstance(op, BatchedOp):
         axes.append(op.axes)
         op = op.op
     if not isinstance(op, JoinedJaxOp):
-        return None
+        return [eq]
     values: Op = op.primal
     moved: Op = op.tangents()
     count, half = len(op.primal.types), len(eq.outputs) // 2
@@ -466,17 +499,13 @@ def _apart(op: Op, eq: Equation) -> list[Equation] | None:
 
 def _run_linear(op: Op, arrays: Sequence[Any], params: Arrays) -> Any:
     """An op of a derivative. Products with a zero that wins over inf are linear here by other means."""
-    axes = []
-    inner = op
-    while isinstance(inner, BatchedOp):
-        axes.append(inner.axes)
-        inner = inner.op
-    if inner is not masked_mul and inner is not zero_mul:
-        return _run(op, arrays, params)
-    call: Callable[..., Any] = _winning if inner is masked_mul else _winning_zero
-    for each in reversed(axes):
-        call = jax.vmap(call, in_axes=each)
-    return call(*arrays)
+    if isinstance(op, BatchedOp):
+        return jax.vmap(lambda *rows: _run_linear(op.op, rows, params), in_axes=op.axes)(*arrays)
+    if isinstance(op, StagedOp):
+        return op.program.call(_run_linear, arrays)
+    if op is masked_mul:
+        return _winning(*arrays)
+    return _winning_zero(*arrays) if op is zero_mul else _run(op, arrays, params)
 
 
 def _winning(t: Any, partial: Any) -> Any:
@@ -508,7 +537,9 @@ def _xla_of(array: Any) -> Any:
     if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
         return _default_xla()
     device = next(iter(array.devices()))
-    return next((d.base for d in Device.enumerate() if d.base.hardware == f"{device.platform}:{device.id}"), _default_xla())
+    return next(
+        (d.base for d in Device.enumerate() if d.base.hardware == f"{device.platform}:{device.id}"), _default_xla()
+    )
 
 
 def _wrap(x: Any) -> Tensor:

@@ -74,8 +74,8 @@ class Jitted:
             entry = self._entries.get(key)
         except TypeError:
             raise ArgumentTypeError(
-                f"jit({self._name}): static arguments must be hashable, got {static!r}; pass tuples instead of lists, or "
-                "make the argument dynamic."
+                f"jit({self._name}): static arguments must be hashable, got {static!r}; pass tuples instead of lists, "
+                "or make the argument dynamic."
             ) from None
         if entry is None:
             entry = self._entries[key] = self._write_down(static, structure, tensors, outside, base)
@@ -93,7 +93,7 @@ class Jitted:
             args, kwargs = self._merge(static, tree.unflatten(structure, inputs))
             found, out_structure = tree.flatten(self._fn(*args, **kwargs))
             outs = [x if isinstance(x, Handle) else _constant(x) for x in found]
-            traced = [x for x in outs if isinstance(x, Handle)]
+            traced: list[Any] = [x for x in outs if isinstance(x, Handle)]
             program = trace.program(traced)
         self.compilations += 1
         places = {id(x): i for i, x in enumerate(outside)}
@@ -114,7 +114,10 @@ class Jitted:
             tuple((i, args[i]) for i in sorted(nums)),
             tuple((k, kwargs[k]) for k in sorted(kwargs) if k in self._static_names),
         )
-        dynamic = ([a for i, a in enumerate(args) if i not in nums], {k: v for k, v in kwargs.items() if k not in self._static_names})
+        dynamic = (
+            [a for i, a in enumerate(args) if i not in nums],
+            {k: v for k, v in kwargs.items() if k not in self._static_names},
+        )
         return static, dynamic
 
     def _merge(self, static: Any, dynamic: Any) -> tuple[Any, Any]:
@@ -130,7 +133,9 @@ class Jitted:
         if not self._donated:
             return ()
         args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
-        given = dict(enumerate(args)) | {self._parameters.index(k): x for k, x in kwargs.items() if k in self._parameters}
+        given = dict(enumerate(args)) | {
+            self._parameters.index(k): x for k, x in kwargs.items() if k in self._parameters
+        }
         numbers = [n + len(self._parameters or args) if n < 0 else n for n in self._donated]
         return tuple(i for n in numbers for i in tree.leaves(given.get(n)))
 
@@ -141,9 +146,9 @@ class Jitted:
             return operand(x, near[0] if near else None, weak, where=f"jit({self._name})")
         except ArgumentTypeError:
             raise ArgumentTypeError(
-                f"jit({self._name}): argument {self._place(index, static, dynamic)} is {x!r} of type {type(x).__name__}, "
-                "which cannot be traced. Pass tensors, arrays, numbers or pytrees of them; name others with "
-                "static_argnums or static_argnames."
+                f"jit({self._name}): argument {self._place(index, static, dynamic)} is {x!r} of type "
+                f"{type(x).__name__}, which cannot be traced. Pass tensors, arrays, numbers or pytrees of them; name "
+                "others with static_argnums or static_argnames."
             ) from None
 
     def _place(self, index: int, static: Any, dynamic: Any) -> str:

@@ -95,7 +95,7 @@ class Through:
         return x._value if self.closed else None
 
 
-class Missing(Exception):  # noqa: N818  # never seen by a user
+class Missing(Exception):  # noqa: N818  # no user sees it
     """A function reached tensors from outside that were not known to be its inputs."""
 
     def __init__(self, owner: object, tensors: Sequence[Tensor]):
@@ -174,7 +174,9 @@ def _stands_for_one_value(x: Any) -> bool:
 def _leaked(x: Any) -> bool:
     """Whether `x` belongs to a vmap or jit that has ended."""
     while True:
-        if getattr(x._backend, "closed", False) and (isinstance(x._backend, Trace) or hasattr(x._backend, "refuse_value")):
+        if getattr(x._backend, "closed", False) and (
+            isinstance(x._backend, Trace) or hasattr(x._backend, "refuse_value")
+        ):
             return True
         if not isinstance(x._value, Handle):
             return False
@@ -251,6 +253,9 @@ class PythonOp(Op):
         self.params = ()
         self.variadic = True
 
+    reverse_only = False  # its rule is for reverse mode, and need not be linear
+    transparent = False  # its derivatives are those of its code
+
     @property
     def owner(self) -> object:
         """Whose run says that an input is missing."""
@@ -297,6 +302,8 @@ class StagedPython(StagedOp):
     def __init__(self, op: PythonOp, program: Program, base: Any):
         super().__init__(op.name, program, base)
         rules = op.staged(program)
+        self.reverse_only = rules.reverse_only
+        self.transparent = rules.transparent
         self.recorded = rules.recorded  # type: ignore[method-assign]
         self.joined = rules.joined  # type: ignore[method-assign]
         self.plans = _Forgets()
@@ -310,6 +317,8 @@ class StagedPython(StagedOp):
 class BatchedPython(BatchedOp):
     """Python code over rows: it runs once, on tensors that stand for all rows."""
 
+    op: Any
+
     def __init__(self, op: Any, axes: Axes):
         self.op = op
         self.axes = axes
@@ -317,6 +326,13 @@ class BatchedPython(BatchedOp):
             setattr(self, name, getattr(op, name))
         self.name = self.__name__ = f"vmap({op.name})"
         self.plans = _Forgets()
+
+    transparent = False
+
+    @property
+    def reverse_only(self) -> bool:
+        """Whether its rule is for reverse mode."""
+        return self.op.reverse_only
 
     @property
     def visible(self) -> int:  # type: ignore[override]  # known once it has run
@@ -349,7 +365,9 @@ def over_rows(run: Function, axes: Axes, inputs: Sequence[Any]) -> tuple[Any, ..
         return tuple([batch.unwrap(x) for x in run(rows)])
 
 
-def bind_closed(make: Callable[[tuple[Any, ...]], Any], tensors: Sequence[Any], closed: Sequence[Any]) -> tuple[Any, Any]:
+def bind_closed(
+    make: Callable[[tuple[Any, ...]], Any], tensors: Sequence[Any], closed: Sequence[Any]
+) -> tuple[Any, Any]:
     """Make an op that has `closed` as further inputs and run it, adding those it turns out to reach."""
     for _ in range(_MOST_TRIES):
         op = make(tuple(closed))
@@ -360,15 +378,15 @@ def bind_closed(make: Callable[[tuple[Any, ...]], Any], tensors: Sequence[Any], 
             if missing.owner is not op.owner:
                 raise
             closed = [*closed, *missing.tensors]
-    refuse_outside(op.name, closed[-1])
+    return refuse_outside(op.name, closed[-1])
 
 
 def refuse_outside(name: str, x: Tensor) -> NoReturn:
     """A tensor from outside turned up that was not there in the first run."""
     raise LevelError(
-        f"{name}: each run of the function reaches another tensor (here {x.dtype}{list(x.shape)}) that a gradient, a vmap or "
-        "a jit outside follows, so it cannot be told what to differentiate. Pass such tensors as arguments, and do not "
-        "replace those that the function reads from objects before backward()."
+        f"{name}: each run of the function reaches another tensor (here {x.dtype}{list(x.shape)}) that a gradient, a "
+        "vmap or a jit outside follows, so it cannot be told what to differentiate. Pass such tensors as arguments, "
+        "and do not replace those that the function reads from objects before backward()."
     )
 
 

@@ -1,0 +1,228 @@
+"""The loops behind `scan`, `fori_loop` and `while_loop`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from functad import dtypes, tree
+from functad.dispatch import Handle, bind
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, StructureError
+from functad.ops.op import Type
+from functad.ops.operand import operand
+from functad.ops.rules import cast
+from functad.transforms.bodies import write_down
+from functad.transforms.control_args import (
+    Name,
+    base_of,
+    describe,
+    is_writing,
+    known,
+    like_of,
+    scalar,
+    tensors_of,
+    text_of,
+    type_of,
+)
+from functad.transforms.control_ops import while_op
+from functad.transforms.scan_op import scan_op
+
+_MOST_ROUNDS = 4
+
+_NUMBERS = (int, float, complex)
+"""Types of Python numbers, which take the dtype that a body makes of them."""
+
+
+def run_scan(
+    where: str,
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any,
+    length: Any,
+    reverse: bool,
+    unroll: int | bool,
+    name: Name,
+) -> tuple[Any, Any]:
+    """`scan`; `where` and `name` say how messages call the loop and the places in its carry."""
+    first, carry_structure = tree.flatten(init)
+    like = like_of((init, xs), f)
+    carry = tensors_of(where, init, like, xs, name)
+    rows = tensors_of(where, xs, like, init, "xs{}".format)
+    steps = _length(where, rows, xs, length)
+    base = base_of(like)
+    row_types = [Type(x._shape[1:], x._dtype) for x in rows]
+    structure = tree.flatten((init, xs))[1]
+
+    def wanted(out: Any) -> Sequence[dtypes.DType]:
+        if not (isinstance(out, (tuple, list)) and len(out) == 2):
+            raise ArgumentTypeError(f"{where}: the function must return a pair (carry, y), got {describe(out)}.")
+        _check_structure(where, carry_structure, out[0])
+        return [x._dtype for x in carry]
+
+    for _ in range(_MOST_ROUNDS):
+        body = write_down(f, structure, [*map(type_of, carry), *row_types], base, where, wanted)
+        promoted = _promoted(where, first, carry, body.types[: len(carry)], carry_structure, name)
+        if promoted is None:
+            break
+        carry = promoted
+    op = scan_op(body.op, len(carry), len(rows), steps, bool(reverse), _unroll(where, unroll, steps))
+    last, results = tree.unflatten(body.structure, bind(op, [*carry, *rows, *body.outside]))
+    return last, results
+
+
+def run_while(
+    where: str,
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init: Any,
+    name: Name,
+) -> Any:
+    first, structure = tree.flatten(init)
+    like = like_of(init, cond_fun, body_fun)
+    carry = tensors_of(where, init, like, None, name)
+    while not is_writing():
+        go = _condition(where, cond_fun(tree.unflatten(structure, carry)))
+        if isinstance(go, Handle):
+            break  # it has no value: compile the rest of the loop
+        if not go:
+            return tree.unflatten(structure, carry)
+        out = body_fun(tree.unflatten(structure, carry))
+        _check_structure(where, structure, out)
+        outs = [
+            operand(y, x, x._dtype if dtypes.with_scalar(x._dtype, type(y)) == x._dtype else None, where)
+            if isinstance(y, dtypes.SCALARS)
+            else operand(y, x, where=where)
+            for x, y in zip(carry, tree.leaves(out), strict=True)
+        ]
+        promoted = _promoted(where, first, carry, list(map(type_of, outs)), structure, name)
+        carry = outs if promoted is None else promoted
+        first = first if promoted is not None else [None] * len(carry)  # types are settled after the first step
+
+    base = base_of(like)
+    whole = tree.flatten((init,))[1]
+
+    def wanted(out: Any) -> Sequence[dtypes.DType]:
+        _check_structure(where, structure, out)
+        return [x._dtype for x in carry]
+
+    for _ in range(_MOST_ROUNDS):
+        body = write_down(body_fun, whole, map(type_of, carry), base, where, wanted)
+        promoted = _promoted(where, first, carry, body.types, structure, name)
+        if promoted is None:
+            break
+        carry = promoted
+
+    def checked(out: Any) -> Sequence[dtypes.DType]:
+        _condition(where, out)
+        return ()
+
+    condition = write_down(cond_fun, whole, map(type_of, carry), base, where, checked)
+    op = while_op(where, condition.op, body.op, len(carry))
+    return tree.unflatten(structure, bind(op, [*carry, *condition.outside, *body.outside]))
+
+
+def _condition(where: str, go: Any) -> Any:
+    """What `cond_fun` returned: a bool, or a tensor if it has no value."""
+    if isinstance(go, (bool, np.bool_)):
+        return bool(go)
+    if not isinstance(go, Handle) or go._dtype != dtypes.bool_ or go._shape:
+        raise ArgumentTypeError(
+            f"{where}: cond_fun must return one bool, got {describe(go)}; write a comparison, or .any()."
+        )
+    return known(go)
+
+
+def _promoted(
+    where: str,
+    first: Sequence[Any],
+    carry: list[Any],
+    types: Sequence[Type],
+    structure: tree.Structure,
+    name: Name,
+) -> list[Any] | None:
+    """The carry with its Python numbers in the dtypes that a body made of them; None if all types agree."""
+    if all([x._dtype == t.dtype and x._shape == t.shape for x, t in zip(carry, types, strict=True)]):
+        return None
+    promoted = list(carry)
+    for i, (given, x, t) in enumerate(zip(first, carry, types, strict=True)):
+        if x._dtype == t.dtype and x._shape == t.shape:
+            continue
+        dtype = dtypes.with_scalar(t.dtype, type(given)) if type(given) in _NUMBERS else x._dtype
+        if dtype == x._dtype or t.shape:
+            place = name(tree.paths_of(structure)[i])
+            if t.shape != x._shape:
+                hint = "Start with the shape that it ends with, or return what grows as a result of scan."
+                raise ShapeError(_changes(where, place, x, t, hint))
+            raise DTypeError(_changes(where, place, x, t, f"Write .astype('{x._dtype}') on what the function returns."))
+        promoted[i] = cast(x, dtype)
+    return promoted
+
+
+def _changes(where: str, place: str, x: Any, t: Type, hint: str) -> str:
+    return (
+        f"{where}: {place} must keep its type from step to step, but goes in as {text_of(type_of(x))} and comes out as "
+        f"{text_of(t)}. {hint}"
+    )
+
+
+def _check_structure(where: str, structure: tree.Structure, out: Any) -> None:
+    found = tree.flatten(out)[1]
+    if found != structure:
+        raise StructureError(
+            f"{where}: what is passed on must keep its structure from step to step, but goes in as {structure} and comes out "
+            f"as {found}."
+        )
+
+
+def _length(where: str, rows: Sequence[Any], xs: Any, length: Any) -> int:
+    """How many rows there are."""
+    for i, x in enumerate(rows):
+        if not x._shape:
+            raise ShapeError(f"{where}: xs{tree.paths(xs)[i]} has shape (), so no axis of rows to loop over.")
+    lengths = {x._shape[0] for x in rows}
+    if length is not None:
+        try:
+            length = operator.index(length)
+        except TypeError:
+            raise ArgumentTypeError(f"{where}: length must be an int, got {length!r}.") from None
+        if length < 0:
+            raise ArgumentError(f"{where}: length must not be negative, got {length}.")
+        lengths.add(length)
+    if not lengths:
+        raise ArgumentError(f"{where}: without xs the number of steps is unknown; pass length.")
+    if len(lengths) > 1:
+        each = ", ".join(f"xs{path} has {x._shape[0]}" for path, x in zip(tree.paths(xs), rows, strict=True))
+        asked = "" if length is None else f"length is {length}, but "
+        raise ShapeError(f"{where}: {asked}{each} rows; axis 0 must have one length everywhere.")
+    return lengths.pop()
+
+
+def _unroll(where: str, unroll: Any, steps: int) -> int:
+    if not isinstance(unroll, int) or unroll < 0:
+        raise ArgumentError(f"{where}: unroll must be a bool or a non-negative int, got {unroll!r}.")
+    return max(steps, 1) if unroll is True or unroll == 0 and unroll is not False else max(int(unroll), 1)
+
+
+def bounds(lower: Any, upper: Any) -> tuple[list[Any], dtypes.DType]:
+    """The bounds of a `fori_loop`, ints where they have values, and the dtype of what counts."""
+    found = []
+    strong = set()
+    for name, x in (("lower", lower), ("upper", upper)):
+        if isinstance(x, int) and not isinstance(x, bool):
+            found.append(x)
+            continue
+        if isinstance(x, dtypes.SCALARS):
+            raise DTypeError(f"fori_loop: {name} must be an integer, got {x!r}.")
+        bound = scalar("fori_loop", name, x)
+        if bound._dtype.kind not in "iu":
+            raise DTypeError(f"fori_loop: {name} must be an integer, got {bound._dtype}; write {name}.astype(int).")
+        strong.add(bound._dtype)
+        found.append(known(bound))
+    if len(strong) > 1:
+        raise DTypeError(
+            f"fori_loop: lower and upper must have one dtype, got {' and '.join(sorted(map(str, strong)))}."
+        )
+    return found, strong.pop() if strong else dtypes.default_int()
