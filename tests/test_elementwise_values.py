@@ -221,3 +221,10 @@ def test_refusals_say_what_to_write(name, device):
     call, kind, text = REFUSALS[name]
     with fd.set_default_device(device), pytest.raises(kind, match=text):
         call()
+
+
+@pytest.mark.parametrize("op", [ops.floor_divide, ops.remainder, ops.fmod])
+def test_division_of_bools_is_of_the_default_integer(device, op):
+    yes = fd.tensor([True, False], device=device)
+    assert op(yes, fd.tensor([True, True], device=device)).dtype == fd.tensor(1).dtype
+    assert op(yes, True).dtype == fd.tensor(1).dtype

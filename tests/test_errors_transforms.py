@@ -81,6 +81,7 @@ REFUSED = [
     (lambda: vmap(lambda x: x)(1.0), errors.ShapeError, r"argument 0 is to be mapped over axis 0, but has 0 axes"),
     (lambda: vmap(lambda x: x, in_axes=1)(A3), errors.ShapeError, r"over axis 1, but has 1 axes \(shape \(3,\)\)"),
     (lambda: vmap(lambda x: x, in_axes=-3)(M), errors.ShapeError, "over axis -3, but has 2 axes"),
+    (lambda: vmap(lambda x, s: x * s)(A3, s=2.0), errors.ShapeError, r"\['s'\] is to be mapped.*functools.partial"),
     (vmap(lambda: 1.0), errors.ArgumentError, "without any array"),
     (lambda: vmap(lambda x: x, in_axes=None)(A3), errors.ArgumentError, "no argument is mapped.*axis_size"),
     (lambda: vmap(lambda x: x, axis_size=2)(A3), errors.ShapeError, "axis_size is 2; argument 0 has 3"),
@@ -280,6 +281,23 @@ def test_transforms_of_tracked_tensors_are_differentiable_by_backward():
     assert value.is_tracked
     assert g.is_tracked
     assert w.grad(g.backward()).item() == 1
+
+
+def test_stop_gradient_inside_a_transform_makes_no_leaf():
+    w = tracked(3.0)
+    for f in (
+        lambda x: x * fd.stop_gradient(x),
+        lambda x: x * x.detach(),
+    ):
+        for value in (
+            vmap(f)(w.reshape(1)).sum(),
+            jvp(f, (w,), (1.0,))[0],
+            value_and_grad(f)(w)[0],
+            linearize(f, w)[0],
+        ):
+            grads = value.backward()
+            assert len(grads) == 1
+            assert grads[w].item() == 3
 
 
 def test_backward_inside_an_open_transform_is_refused():

@@ -65,6 +65,12 @@ def test_jvp_and_linearize_have_the_structures_of_input_and_output(device):
     assert out["count"].item() == value["count"].item() == 3
 
 
+def test_vjp_aux_is_not_differentiated():
+    value, pullback, aux = vjp(lambda x: (x * x, {"x": x, "text": "aux"}), 3.0, has_aux=True)
+    assert (value.item(), pullback(1.0)[0].item(), aux["x"].item(), aux["text"]) == (9, 6, 3, "aux")
+    assert not aux["x"].is_tracked
+
+
 def test_tangents_of_what_does_not_move_are_zeros():
     out, moved = jvp(lambda x: (x, fd.ones(2), 3.0, x.astype(int)), (np.ones(3),), (np.ones(3),))
     assert [m if m is None else m.tolist() for m in moved] == [[1, 1, 1], [0, 0], 0, None]

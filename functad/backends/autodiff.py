@@ -15,6 +15,7 @@ from functad.levels import Level, _unrecorded
 from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
+from functad.ops.transfer import stop_gradient
 from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, sweep
 from functad.tensor import Tensor
 
@@ -199,7 +200,7 @@ class Autodiff:
     def detach(self, x: Tensor) -> Tensor:
         """`x` without its history; a leaf that requires grad becomes a new one that does."""
         context = x._context
-        value = x._value.detach()
+        value = stop_gradient(x._value) if self.functional else x._value.detach()
         requirement = Requirement.NONE
         origins: tuple[Origin, ...] = ()
         if not self.functional:

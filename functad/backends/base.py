@@ -94,7 +94,8 @@ class BaseBackend(ABC):
         if isinstance(value, complex) and dtype.kind != "c":
             raise DTypeError(f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64').")
         try:
-            return np.asarray(value, dtype)
+            with np.errstate(over="ignore"):  # too large for a half type is inf, as in any op
+                return np.asarray(value, dtype)
         except OverflowError:
             raise DTypeError(f"the Python integer {value} does not fit {dtype}; write x.astype(...) first.") from None
 

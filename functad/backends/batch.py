@@ -22,6 +22,7 @@ from functad.errors import ConcreteValueError, LevelError, ShapeError
 from functad.levels import Level, deeper
 from functad.ops.op import Keep, Op, Residuals, Type
 from functad.ops.rules import broadcast, sum_op
+from functad.ops.transfer import stop_gradient
 from functad.source import user_line
 from functad.tensor import Tensor
 
@@ -62,7 +63,7 @@ class Batch:
         return x._value.device
 
     def detach(self, x: Tensor) -> Tensor:
-        return self.wrap(x._value.detach())
+        return self.wrap(stop_gradient(x._value))
 
     def refuse_value(self, x: Tensor, what: str) -> NoReturn:
         if self.closed:

@@ -15,6 +15,7 @@ from functad.dispatch import bind
 from functad.errors import DTypeError, LevelError, ShapeError
 from functad.levels import Level, _unrecorded
 from functad.ops.op import Op, Residuals
+from functad.ops.transfer import stop_gradient
 from functad.tensor import Tensor
 
 
@@ -35,7 +36,7 @@ class _Moving:
         return x._value.device
 
     def detach(self, x: Tensor) -> Tensor:
-        return self.wrap(x._value.detach(), None)
+        return self.wrap(stop_gradient(x._value), None)
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> Any:
         if self.closed:

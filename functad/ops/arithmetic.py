@@ -67,14 +67,16 @@ ratio: Op = elementwise(
 # --- remainders and rounding: constant between jumps
 
 floor_divide = elementwise(
-    "floor_divide", lambda xp, x, y: xp.floor_divide(x, y), 0, 0, samples=APART, doc="x / y rounded down."
+    "floor_divide", lambda xp, x, y: xp.floor_divide(x, y), 0, 0, promote="count", samples=APART, doc="x / y rounded down."
 )
 remainder = elementwise(
-    "remainder", lambda xp, x, y: xp.remainder(x, y), 1, lambda x, y: -floor_divide(x, y), samples=APART,
+    "remainder", lambda xp, x, y: xp.remainder(x, y), 1, lambda x, y: -floor_divide(x, y), promote="count",
+    samples=APART,
     doc="x - y * floor(x / y): the remainder with the sign of y.",
 )  # fmt: skip
 fmod = elementwise(
-    "fmod", lambda xp, x, y: xp.fmod(x, y), 1, lambda x, y, out: -round((x - out) / y), samples=APART,
+    "fmod", lambda xp, x, y: xp.fmod(x, y), 1, lambda x, y, out: -round((x - out) / y), promote="count",
+    samples=APART,
     doc="x - y * trunc(x / y): the remainder with the sign of x.",
 )  # fmt: skip
 

@@ -14,8 +14,8 @@ from functad.dispatch import Handle, base_tensor
 from functad.dtypes import DType
 from functad.errors import ArgumentTypeError, DTypeError
 
-Promote = Literal["numeric", "float", "compare", "logical", "bits", "same"]
-"""How an op unifies dtypes: `float` also turns integers into floats, `logical` everything into
+Promote = Literal["numeric", "count", "float", "compare", "logical", "bits", "same"]
+"""How an op unifies dtypes: `count` also turns bools into integers, `float` integers into floats, `logical` everything into
 bool, `bits` takes integers and bools only, `same` leaves each operand as it is."""
 
 
@@ -64,6 +64,8 @@ def _common(name: str, promote: Promote, values: Sequence[Any]) -> DType:
         dtype = dtypes.with_scalar(dtype, type(scalar))
     if promote == "float" and not dtypes.is_inexact(dtype):
         return dtypes.float_of(dtype)
+    if promote == "count" and dtype == dtypes.bool_:
+        return dtypes.default_int()
     if promote == "bits" and dtypes.is_inexact(dtype):
         raise DTypeError(f"{name}: takes integers or bools, got {dtype}; write x.astype(int) first.")
     return dtype

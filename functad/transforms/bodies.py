@@ -7,7 +7,7 @@ stands there now. Programs are remembered instead: two that are equal are one op
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -32,7 +32,7 @@ from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
 
-Key = tuple[Hashable, int]
+Key = tuple[str, Any]
 """What a variable is, and a number."""
 
 Wanted = Callable[[Any], Sequence[dtypes.DType | None]]
@@ -70,7 +70,7 @@ class Body(Trace):
     def leaf(self, x: Any, wanted: dtypes.DType | None, path: str) -> Tensor:
         """A leaf of what the function returned, as a tensor."""
         if isinstance(x, Handle):
-            return settle(x, self)  # type: ignore[no-any-return]
+            return settle(x, self)
         if isinstance(x, dtypes.SCALARS):
             fits = wanted is not None and dtypes.with_scalar(wanted, type(x)) == wanted
             return self.scalar(x, wanted if fits and wanted is not None else dtypes.of_scalar(x))
@@ -85,9 +85,9 @@ class Body(Trace):
     def host(self, value: Any) -> NoReturn:
         """It has no number."""
         raise ConcreteValueError(
-            f"{user_line()}: this value has no number yet: {self.what} runs the function once, on variables, to compile "
-            "it. Python's `if`, `while`, float() and NumPy need numbers. Use fd.where, fd.cond or fd.while_loop in it, or "
-            "call the function in a Python loop: eager code runs ordinary Python."
+            f"{user_line()}: this value has no number yet, since {self.what} runs the function once, on variables, to "
+            "compile it. Python's `if`, `while`, float() and NumPy need numbers. Use fd.where, fd.cond or "
+            "fd.while_loop in it, or call the function in a Python loop: eager code runs ordinary Python."
         )
 
 
@@ -104,7 +104,7 @@ class Written(NamedTuple):
     op: StagedOp  # takes the arguments, then `outside`
     outside: list[Any]
     structure: tree.Structure  # of what the function returned
-    numbers: list[type | None]  # the type of each Python number among its leaves
+    numbers: Sequence[type | None]  # the type of each Python number among its leaves
 
     @property
     def types(self) -> list[Type]:
@@ -133,7 +133,8 @@ def write_down(
         program = body.program(outs)
     op, varying = _same(program, body, what)
     outside = [x for x, _ in body.hidden.values()]
-    numbers = [type(x) if isinstance(x, dtypes.SCALARS) else None for x in leaves]
+    body.hidden.clear()  # a trace that is closed waits for the garbage collector; what it read must not
+    numbers = [next((kind for kind in dtypes.SCALARS if isinstance(x, kind)), None) for x in leaves]
     return Written(op, [*outside, *varying], out_structure, numbers)
 
 
@@ -270,7 +271,7 @@ def joined(body: StagedOp, carry: int, last: int, flags: Sequence[bool]) -> tupl
     `body`. As for the loop's inputs, the carry comes first, and constants from number `last` on come last.
     """
     moves, outs = follow(body.program, carry, flags)
-    joint = body.joined(moves).program
+    joint: Program = body.joined(moves).program  # type: ignore[union-attr]  # a staged op
     numbers = [i for i, m in enumerate(moves) if m]
     given = [("x", i) for i in range(len(moves))] + [("t", i) for i in numbers]
     variables = dict(zip(given, joint.inputs, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from functad import dtypes, tree
+from functad import tree
 from functad.backends.base import BaseBackend
 from functad.backends.trace import Trace
 from functad.device import Device

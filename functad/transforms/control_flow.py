@@ -6,6 +6,7 @@ value now, it is Python's own; where it has none yet, all branches are written d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +14,15 @@ from functad import dtypes, tree
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from functad.ops.arithmetic import maximum, minimum
+from functad.ops.logic import not_equal
 from functad.ops.operand import operand
+from functad.ops.rules import cast
 from functad.transforms.arguments import check_callable
 from functad.transforms.bodies import Written, aligned, write_down
 from functad.transforms.control_args import base_of, known, like_of, scalar, tensors_of, text_of, type_of
 from functad.transforms.control_ops import cond_op
 from functad.transforms.loops import bounds, run_scan, run_while
+from functad.transforms.staged import StagedOp
 
 
 def scan(
@@ -118,7 +122,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     check_callable(false_fun, "cond")
     index = _index("cond", "pred", pred)
     if isinstance(index, Handle):
-        index = operand(index != 0, dtype=dtypes.int32)
+        index = cast(not_equal(index, 0), dtypes.int32)
     branches = {"false_fun": false_fun, "true_fun": true_fun}
     return _choose("cond", index if isinstance(index, Handle) else bool(index), branches, operands)
 
@@ -159,27 +163,25 @@ def _choose(where: str, index: Any, named: dict[str, Callable[..., Any]], operan
     base = base_of(index)
     found = [write_down(fn, structure, types, base, where, lambda out: ()) for fn in fns]
     common = _common(where, list(named), found)
-    if any([t.dtype != dtype for branch in found for t, dtype in zip(branch.types, common, strict=True)]):
+    if any([t.dtype for t in branch.types] != common for branch in found):
         found = [write_down(fn, structure, types, base, where, lambda out: common) for fn in fns]
+    branches, outside = _aligned(found, len(inputs))
+    index = cast(minimum(maximum(index, 0), len(fns) - 1), dtypes.int32)
+    return tree.unflatten(found[0].structure, bind(cond_op(where, branches), [index, *inputs, *outside]))
+
+
+def _aligned(found: Sequence[Written], count: int) -> tuple[tuple[StagedOp, ...], list[Any]]:
+    """Branches that all take, after `count` arguments, what any of them reads from outside."""
     outside: dict[Any, Any] = {}
     keys = []
     for branch in found:
-        mine: list[Any] = []
-        for x in branch.outside:
-            key = (id(x), sum([k[0] == id(x) for k in mine]))  # a number may stand at several places
-            outside[key] = x
-            mine.append(key)
-        keys.append(mine)
+        seen = Counter[int]()  # a number may stand at several places of one branch
+        keys.append([(id(x), seen.update([id(x)]) or seen[id(x)]) for x in branch.outside])
+        outside.update(zip(keys[-1], branch.outside, strict=True))
     places = {key: i for i, key in enumerate(outside)}
-    further = tuple(map(type_of, outside.values()))
-    branches = [
-        aligned(branch.op, len(inputs), tuple([places[k] for k in mine]), further)
-        for branch, mine in zip(found, keys, strict=True)
-    ]
-    index = operand(minimum(maximum(index, 0), len(fns) - 1), dtype=dtypes.int32)
-    return tree.unflatten(
-        found[0].structure, bind(cond_op(where, tuple(branches)), [index, *inputs, *outside.values()])
-    )
+    types = tuple(map(type_of, outside.values()))
+    ops = [aligned(b.op, count, tuple([places[k] for k in mine]), types) for b, mine in zip(found, keys, strict=True)]
+    return tuple(ops), list(outside.values())
 
 
 def _common(where: str, names: list[str], found: Sequence[Written]) -> list[dtypes.DType]:
@@ -188,8 +190,8 @@ def _common(where: str, names: list[str], found: Sequence[Written]) -> list[dtyp
     for name, branch in zip(names, found, strict=True):
         if branch.structure != structure:
             raise StructureError(
-                f"{where}: the branches must return one structure, but {names[0]} returns {structure} and {name} returns "
-                f"{branch.structure}."
+                f"{where}: the branches must return one structure, but {names[0]} returns {structure} and {name} "
+                f"returns {branch.structure}."
             )
     common = []
     for i, types in enumerate(zip(*[branch.types for branch in found], strict=True)):
@@ -201,9 +203,11 @@ def _common(where: str, names: list[str], found: Sequence[Written]) -> list[dtyp
         if len(strong) > 1 or misfits or len({t.shape for t in types}) > 1:
             other = next(j for j, t in enumerate(types) if t != types[0])
             kind = ShapeError if types[0].shape != types[other].shape else DTypeError
+            place = tree.paths_of(structure)[i]
             raise kind(
-                f"{where}: the branches must return equal types, but at result{tree.paths_of(structure)[i]} {names[0]} gives "
-                f"{text_of(types[0])} and {names[other]} gives {text_of(types[other])}. Change one with .astype() or .reshape()."
+                f"{where}: the branches must return equal types, but{' at ' + place if place else ''} {names[0]} gives "
+                f"{text_of(types[0])} and {names[other]} gives {text_of(types[other])}. Change one with .astype() or "
+                ".reshape()."
             )
         common.append(dtype)
     return common

@@ -121,9 +121,9 @@ class WhileOp(ControlOp):
         """There is none."""
         raise NotDifferentiableError(
             f"{self.name}: a compiled loop whose number of steps is not known before it runs has no reverse-mode "
-            "derivative: memory for what each step leaves cannot be set aside. Use fd.scan, or fd.fori_loop with bounds "
-            "that are Python ints. Outside of fd.jit and fd.vmap, where the condition has a value, fd.while_loop is a "
-            "Python loop and differentiable."
+            "derivative: memory for what each step leaves cannot be set aside. Use fd.scan, or fd.fori_loop with "
+            "bounds that are Python ints. Outside of fd.jit and fd.vmap, where the condition has a value, "
+            "fd.while_loop is a Python loop and differentiable."
         )
 
     def _joined(self, flags: tuple[bool, ...]) -> Op:
@@ -187,7 +187,8 @@ class CondOp(ControlOp):
 
     def _joined(self, flags: tuple[bool, ...]) -> Op:
         """(index, *primals, *tangents of the flagged ones) -> (*outputs, *their tangents)."""
-        both = CondOp(f"jvp({self.name})", tuple([branch.joined(flags[1:]) for branch in self.branches]))
+        branches: list[Any] = [branch.joined(flags[1:]) for branch in self.branches]
+        both = CondOp(f"jvp({self.name})", tuple(branches))
         both.primal = Primal(self, tuple(range(len(self.in_types))), tuple(range(len(self.out_types))))
         return both
 
@@ -222,7 +223,7 @@ class RecordedCond(CondOp):
 
 def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
     """Cut each branch into a forward and a backward half; residuals of one type share a place."""
-    halves = [branch.recorded(tracked[1:]) for branch in op.branches]
+    halves: list[Any] = [branch.recorded(tracked[1:]) for branch in op.branches]
     saved: list[Type] = []  # the places for residuals
     places = []  # of the residuals of each branch
     for half in halves:
@@ -241,7 +242,7 @@ def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
     targets = sorted({i for half in halves for i in half.backward[2]})
     types = op.in_types[1:]
     given: dict[Key, Type] = {("x", i): t for i, t in enumerate(types)}
-    read = {("x", i): types[i] for i in kept} | {("saved", i): t for i, t in enumerate(saved)}
+    read: dict[Key, Type] = {("x", i): types[i] for i in kept} | {("saved", i): t for i, t in enumerate(saved)}
     read |= {("g", i): op.out_types[i] for i in seeds}
 
     def forward(half: RecordedOp, mine: list[int], values: dict[Key, Any]) -> Sequence[Any]:

@@ -128,8 +128,8 @@ class Pushforward:
 def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """The value of `fn(*primals)`, and its derivative there as a linear function of tangents.
 
-    `fn` runs once. With many tangents this is cheaper than `jvp` for each, and keeps in memory
-    what reverse mode would. With `has_aux` the result is `(value, pushforward, aux)`.
+    `fn` runs once. With many tangents this is cheaper than `jvp` for each; it keeps the values that
+    the tangents meet on their way. With `has_aux` the result is `(value, pushforward, aux)`.
 
     >>> import functad as fd
     >>> value, push = fd.linearize(lambda x: x * x, 3.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import jax
@@ -178,6 +178,7 @@ class JaxOp(Op):
     def _recorded(self, tracked: tuple[bool, ...]) -> Op:
         moving = [i for i, t in enumerate(tracked) if t]
 
+        @jax.jit  # so that the pullback has one structure, however this is called
         def forward(*arrays: Any) -> tuple[Arrays, Any]:
             return jax.vjp(self._of(moving, arrays), *[arrays[i] for i in moving])
 
@@ -198,6 +199,16 @@ class JaxOp(Op):
 
     def _joined(self, moving: tuple[bool, ...]) -> Op:
         return JoinedJaxOp(self, [i for i, m in enumerate(moving) if m])
+
+    @cached_property
+    def reverse_only(self) -> bool:
+        """Whether JAX has no forward mode of it, as of what `jax.custom_vjp` made."""
+        moving = [i for i, t in enumerate(self.types) if dtypes.is_inexact(t.dtype)]
+        try:
+            jax.jit(JoinedJaxOp(self, moving).call).lower(*_blanks([*self.types, *[self.types[i] for i in moving]]))
+        except TypeError:
+            return True
+        return False
 
     def _of(self, moving: Sequence[int], arrays: Sequence[Any]) -> Callable[..., Arrays]:
         """The function of the inputs in `moving` alone."""
@@ -365,7 +376,7 @@ def _reverse_only(op: Op) -> bool:
     """Whether a rule for reverse mode alone is in `op`, which then need not be linear: JAX cannot transpose it."""
     while isinstance(op, BatchedOp):
         op = op.op
-    if isinstance(op, StagedPython) and op.reverse_only:
+    if isinstance(op, (StagedPython, JaxOp)) and op.reverse_only:
         return True
     return isinstance(op, StagedOp) and any(_reverse_only(eq.op) for eq in op.program.equations)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from functad import dtypes, tree
+from functad.backends.base import BaseBackend
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, StructureError
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import cast
-from functad.transforms.bodies import write_down
+from functad.transforms.bodies import Written, write_down
 from functad.transforms.control_args import (
     Name,
     base_of,
@@ -30,7 +32,7 @@ from functad.transforms.control_args import (
 from functad.transforms.control_ops import while_op
 from functad.transforms.scan_op import scan_op
 
-_MOST_ROUNDS = 4
+_MOST_PROMOTIONS = 3
 
 _NUMBERS = (int, float, complex)
 """Types of Python numbers, which take the dtype that a body makes of them."""
@@ -47,39 +49,26 @@ def run_scan(
     name: Name,
 ) -> tuple[Any, Any]:
     """`scan`; `where` and `name` say how messages call the loop and the places in its carry."""
-    first, carry_structure = tree.flatten(init)
     like = like_of((init, xs), f)
     carry = tensors_of(where, init, like, xs, name)
     rows = tensors_of(where, xs, like, init, "xs{}".format)
     steps = _length(where, rows, xs, length)
-    base = base_of(like)
-    row_types = [Type(x._shape[1:], x._dtype) for x in rows]
-    structure = tree.flatten((init, xs))[1]
+    unroll = _unroll(where, unroll, steps)
 
-    def wanted(out: Any) -> Sequence[dtypes.DType]:
+    def passed_on(out: Any) -> Any:
         if not (isinstance(out, (tuple, list)) and len(out) == 2):
             raise ArgumentTypeError(f"{where}: the function must return a pair (carry, y), got {describe(out)}.")
-        _check_structure(where, carry_structure, out[0])
-        return [x._dtype for x in carry]
+        return out[0]
 
-    for _ in range(_MOST_ROUNDS):
-        body = write_down(f, structure, [*map(type_of, carry), *row_types], base, where, wanted)
-        promoted = _promoted(where, first, carry, body.types[: len(carry)], carry_structure, name)
-        if promoted is None:
-            break
-        carry = promoted
-    op = scan_op(body.op, len(carry), len(rows), steps, bool(reverse), _unroll(where, unroll, steps))
+    row_types = [Type(x._shape[1:], x._dtype) for x in rows]
+    body, carry = _settled(where, f, (init, xs), carry, row_types, passed_on, base_of(like), name)
+    op = scan_op(body.op, len(carry), len(rows), steps, bool(reverse), unroll)
     last, results = tree.unflatten(body.structure, bind(op, [*carry, *rows, *body.outside]))
     return last, results
 
 
-def run_while(
-    where: str,
-    cond_fun: Callable[[Any], Any],
-    body_fun: Callable[[Any], Any],
-    init: Any,
-    name: Name,
-) -> Any:
+def run_while(where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init: Any, name: Name) -> Any:
+    """`while_loop`; `where` and `name` say how messages call the loop and the places in its value."""
     first, structure = tree.flatten(init)
     like = like_of(init, cond_fun, body_fun)
     carry = tensors_of(where, init, like, None, name)
@@ -91,37 +80,56 @@ def run_while(
             return tree.unflatten(structure, carry)
         out = body_fun(tree.unflatten(structure, carry))
         _check_structure(where, structure, out)
-        outs = [
-            operand(y, x, x._dtype if dtypes.with_scalar(x._dtype, type(y)) == x._dtype else None, where)
-            if isinstance(y, dtypes.SCALARS)
-            else operand(y, x, where=where)
-            for x, y in zip(carry, tree.leaves(out), strict=True)
-        ]
+        outs = [_next(x, y, where) for x, y in zip(carry, tree.leaves(out), strict=True)]
         promoted = _promoted(where, first, carry, list(map(type_of, outs)), structure, name)
-        carry = outs if promoted is None else promoted
-        first = first if promoted is not None else [None] * len(carry)  # types are settled after the first step
-
-    base = base_of(like)
-    whole = tree.flatten((init,))[1]
-
-    def wanted(out: Any) -> Sequence[dtypes.DType]:
-        _check_structure(where, structure, out)
-        return [x._dtype for x in carry]
-
-    for _ in range(_MOST_ROUNDS):
-        body = write_down(body_fun, whole, map(type_of, carry), base, where, wanted)
-        promoted = _promoted(where, first, carry, body.types, structure, name)
         if promoted is None:
-            break
-        carry = promoted
+            carry, first = outs, [None] * len(carry)  # types are settled after the first step
+        else:
+            carry = promoted
 
     def checked(out: Any) -> Sequence[dtypes.DType]:
         _condition(where, out)
         return ()
 
-    condition = write_down(cond_fun, whole, map(type_of, carry), base, where, checked)
+    base = base_of(like)
+    body, carry = _settled(where, body_fun, (init,), carry, [], lambda out: out, base, name)
+    condition = write_down(cond_fun, tree.flatten((init,))[1], map(type_of, carry), base, where, checked)
     op = while_op(where, condition.op, body.op, len(carry))
     return tree.unflatten(structure, bind(op, [*carry, *condition.outside, *body.outside]))
+
+
+def _settled(
+    where: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    carry: list[Any],
+    row_types: list[Type],
+    passed_on: Callable[[Any], Any],
+    base: BaseBackend,
+    name: Name,
+) -> tuple[Written, list[Any]]:
+    """The body of a loop, and its first carry in the dtypes that the body keeps; `args[0]` is the carry as given."""
+    first, structure = tree.flatten(args[0])
+    whole = tree.flatten(args)[1]
+
+    def wanted(out: Any) -> Sequence[dtypes.DType]:
+        _check_structure(where, structure, passed_on(out))
+        return [x._dtype for x in carry]
+
+    for attempt in count():
+        body = write_down(fn, whole, [*map(type_of, carry), *row_types], base, where, wanted)
+        numbers = first if attempt < _MOST_PROMOTIONS else [None] * len(carry)
+        promoted = _promoted(where, numbers, carry, body.types[: len(carry)], structure, name)
+        if promoted is None:
+            break
+        carry = promoted
+    return body, carry
+
+
+def _next(x: Any, y: Any, where: str) -> Any:
+    """What a Python loop passes on in the place of `x`."""
+    fits = isinstance(y, dtypes.SCALARS) and dtypes.with_scalar(x._dtype, type(y)) == x._dtype
+    return operand(y, x, x._dtype if fits else None, where)
 
 
 def _condition(where: str, go: Any) -> Any:
@@ -144,7 +152,7 @@ def _promoted(
     name: Name,
 ) -> list[Any] | None:
     """The carry with its Python numbers in the dtypes that a body made of them; None if all types agree."""
-    if all([x._dtype == t.dtype and x._shape == t.shape for x, t in zip(carry, types, strict=True)]):
+    if list(map(type_of, carry)) == list(types):
         return None
     promoted = list(carry)
     for i, (given, x, t) in enumerate(zip(first, carry, types, strict=True)):
@@ -172,8 +180,8 @@ def _check_structure(where: str, structure: tree.Structure, out: Any) -> None:
     found = tree.flatten(out)[1]
     if found != structure:
         raise StructureError(
-            f"{where}: what is passed on must keep its structure from step to step, but goes in as {structure} and comes out "
-            f"as {found}."
+            f"{where}: what is passed on must keep its structure from step to step, but goes in as {structure} and "
+            f"comes out as {found}."
         )
 
 
@@ -203,7 +211,7 @@ def _length(where: str, rows: Sequence[Any], xs: Any, length: Any) -> int:
 def _unroll(where: str, unroll: Any, steps: int) -> int:
     if not isinstance(unroll, int) or unroll < 0:
         raise ArgumentError(f"{where}: unroll must be a bool or a non-negative int, got {unroll!r}.")
-    return max(steps, 1) if unroll is True or unroll == 0 and unroll is not False else max(int(unroll), 1)
+    return max(steps, 1) if unroll is True or (unroll == 0 and unroll is not False) else max(int(unroll), 1)
 
 
 def bounds(lower: Any, upper: Any) -> tuple[list[Any], dtypes.DType]:

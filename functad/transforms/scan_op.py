@@ -164,7 +164,7 @@ class RecordedScan(ScanOp):
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         """Run the backward half."""
         op, seeds, targets = self.backward
-        found = bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *[g[i] for i in seeds]])
+        found = bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *[g[i] for i in seeds]]) if targets else ()
         pieces = dict(zip(targets, found, strict=True))
         return [pieces.get(i) for i in range(len(wanted))]
 
@@ -182,22 +182,22 @@ def _split_scan(op: ScanOp, tracked: tuple[bool, ...]) -> RecordedScan:
     first, (back, moved, reached) = half.program, half.backward
     residuals = first.outputs[half.visible :]
     per_row = dependent(first, op.last)
-    made = [r for r in residuals if r in per_row] + [first.inputs[i] for i in half.kept if i < op.carry]
+    made: list[Any] = [r for r in residuals if r in per_row] + [first.inputs[i] for i in half.kept if i < op.carry]
     outputs = list(first.outputs[: half.visible])
-    numbers = [x if type(x) is int and i >= op.carry else None for i, x in enumerate(outputs)]
+    numbers: list[Any] = [x if type(x) is int and i >= op.carry else None for i, x in enumerate(outputs)]
     outputs += [r for r in made if r not in numbers]
     numbers += [r for r in made if r not in numbers]
     again = Program([], [], [r for r in residuals if r not in per_row], first.types)
     again.equations = first.needed(again.outputs)
-    read = {x for eq in again.equations for x in eq.inputs} | {first.inputs[i] for i in half.kept}
+    read = {x for eq in again.equations for x in eq.inputs if type(x) is int} | {first.inputs[i] for i in half.kept}
     kept = [i for i in range(op.carry, len(types)) if first.inputs[i] in read]
     again.inputs = [first.inputs[i] for i in kept if i >= op.last]
     results = [i for i in moved if i >= op.carry]
 
     carry = {("g", i): types[i] for i, m in enumerate(moves[: op.carry]) if m}
     sums = {("sum", i): Type(types[i].shape, dtypes.accumulator(types[i].dtype)) for i in reached if i >= op.last}
-    rows = {("x", i): types[i] for i in kept if i < op.last} | {("saved", r): first.types[r] for r in made}
-    rows |= {("g", i): op.row_types[i] for i in results}
+    rows: dict[Key, Type] = {("x", i): types[i] for i in kept if i < op.last}
+    rows |= {("saved", r): first.types[r] for r in made} | {("g", i): op.row_types[i] for i in results}
     constants = {("x", i): types[i] for i in kept if i >= op.last}
     row_targets = [i for i in reached if op.carry <= i < op.last]
 
@@ -223,9 +223,9 @@ def _split_scan(op: ScanOp, tracked: tuple[bool, ...]) -> RecordedScan:
         found = bind(scan, [given[k] for k in (carry | sums | rows | constants)])
         return [cast(x, types[i].dtype) for x, (_, i) in zip(found, targets, strict=True)]
 
-    whole = {("x", i): op.in_types[i] for i in kept} | {("saved", r): op.stacked(first.types[r]) for r in made}
-    whole |= {("g", i): op.out_types[i] for i in seeds}
-    pull = written(base, "backward(scan)", whole, run)
+    whole: dict[Key, Type] = {("x", i): op.in_types[i] for i in kept}
+    whole |= {("saved", r): op.stacked(first.types[r]) for r in made} | {("g", i): op.out_types[i] for i in seeds}
+    pull = written(base, "backward(scan)", whole, run) if targets else None
     forward = StagedOp(op.body.name, Program(first.inputs, first.equations, outputs, first.types), base)
     saved = [numbers.index(r) for r in made]
     return RecordedScan(forward, op, saved, kept, (pull, seeds, [i for _, i in targets]))

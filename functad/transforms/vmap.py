@@ -106,9 +106,12 @@ def _leaf(x: Any, axis: int | None, like: Any, structure: tree.Structure, index:
             "None in in_axes, or bind it with functools.partial."
         ) from None
     if not -x.ndim <= axis < x.ndim:
+        place = _place(structure, index)
+        hint = "Choose another axis in in_axes, or None to pass it whole."
+        if place.startswith("keyword"):
+            hint = "Keyword arguments are; to pass it whole, bind it with functools.partial."
         raise ShapeError(
-            f"vmap: {_place(structure, index)} is to be mapped over axis {axis}, but has {x.ndim} axes (shape "
-            f"{x.shape}). Choose another axis in in_axes, or None to pass it whole."
+            f"vmap: {place} is to be mapped over axis {axis}, but has {x.ndim} axes (shape {x.shape}). {hint}"
         )
     return _Leaf(x, axis % x.ndim)
 
