@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
-from functad.device import Device
+from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, ShapeError
 from functad.ops.operand import as_array
@@ -19,7 +19,7 @@ Shape = int | Sequence[int]
 
 
 def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
+    """A tensor with a copy of `data`: a number, nested lists or an array; a tensor is taken as it is.
 
     Without `dtype`, float data takes the default float dtype (float32, or float64 in x64 mode)
     when it is float64, as in JAX; an explicit float64 that XLA cannot hold raises `DTypeError`.
@@ -32,7 +32,7 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
     if isinstance(data, Tensor):
         x = data if device is None else data.to_device(device)
         return x if wanted is None else x.astype(wanted)
-    where = device or Device.default()
+    where = checked(device, "tensor")
     if isinstance(data, (list, tuple)) and any(isinstance(x, Handle) for x in _flat(data)):
         raise ArgumentTypeError("tensor: data is a list that holds tensors; write fd.stack([...]) to join them.")
     if isinstance(data, dtypes.SCALARS):
@@ -42,7 +42,10 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
 
 
 def full(shape: Shape, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of `shape` filled with one number."""
+    """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow)."""
+    if isinstance(fill_value, Tensor):
+        filled = fill_value if dtype is None else fill_value.astype(dtype)
+        return filled.broadcast_to(as_shape(shape, "full"))
     wanted = dtypes.of_scalar(fill_value) if dtype is None else dtypes.parse(dtype, "full")
     return _make(np.full(as_shape(shape, "full"), fill_value, wanted), wanted, device, "full")
 
@@ -109,7 +112,7 @@ def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
 
 
 def _make(array: np.ndarray[Any, Any], dtype: dtypes.DType, device: Device | None, where: str) -> Tensor:
-    target = device or Device.default()
+    target = checked(device, where)
     return target.lift(target.base.put(array, dtype, where))
 
 

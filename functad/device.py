@@ -110,6 +110,15 @@ class Device:
             return Device(self.base)
         return replace(self, order=self.order - 1)
 
+    def __post_init__(self) -> None:
+        if not hasattr(self.base, "hardware"):
+            raise ArgumentTypeError(
+                f"Device: got {self.base!r}; devices are made by fd.Device.cpu(), .gpu(index), .numpy() or .default()."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.base.hardware, self.order, self.checkpointing)
+
     def lift(self, x: Any) -> Any:
         """`x`, a tensor on this hardware without autodiff, as a constant on this device."""
         for order in range(1, self.order + 1):
@@ -179,3 +188,19 @@ def _find(kind: Kind, index: int, fusion: bool) -> Device:
     base = found[index]
     return Device(FUSED[0](base) if fusion and FUSED and kind != "numpy" else base)
 
+
+def _restore(hardware: str, order: int, checkpointing: GradientCheckpointing) -> Device:
+    """What `pickle` calls: the same hardware, or the default device where there is none such."""
+    found = next((d for d in Device.enumerate() if d.base.hardware == hardware), Device.default())
+    return replace(found, order=order, checkpointing=checkpointing)
+
+
+def checked(device: object, where: str) -> Device:
+    """`device`, or the default one for None; raises `ArgumentTypeError` for anything else."""
+    if device is None:
+        return Device.default()
+    if isinstance(device, Device):
+        return device
+    raise ArgumentTypeError(
+        f"{where}: device must be a Device, such as fd.Device.cpu(), fd.Device.gpu(0) or fd.Device.numpy(), got {device!r}."
+    )

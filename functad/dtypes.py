@@ -34,7 +34,8 @@ complex128 = np.dtype(np.complex128)
 SCALARS = (bool, int, float, complex)
 _HALF = (float16, bfloat16)
 _WIDE = {float64: float32, complex128: complex64, int64: int32, uint64: uint32}
-_NAMES = {"bfloat16": bfloat16, "bool": bool_}
+_PYTHON: dict[str, type] = {"float": float, "int": int, "complex": complex}
+_NAMES = {"bf16": bfloat16, "f16": float16, "f32": float32, "f64": float64, "bfloat16": bfloat16, "bool": bool_}
 
 
 class enable_x64(AbstractContextManager["enable_x64"]):
@@ -108,6 +109,10 @@ def parse(dtype: Any, where: str) -> DType:
     """A dtype as a user writes it: `"float32"`, `np.float32`, `jnp.bfloat16`, `float`, ..."""
     if isinstance(dtype, type) and dtype in SCALARS:  # np.dtype(float) == float
         return of_scalar(dtype(0))
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        raise DTypeError(f"{where}: {dtype!r} is not a dtype; a shape is one argument: {where}((2, 3)).")
+    if isinstance(dtype, str) and dtype in _PYTHON:
+        return of_scalar(_PYTHON[dtype](0))
     try:
         return _NAMES[dtype] if isinstance(dtype, str) and dtype in _NAMES else np.dtype(dtype)
     except TypeError:

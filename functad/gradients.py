@@ -180,8 +180,8 @@ class Gradients:
             return Reason.PRESENT
         if node.id in self._removed:
             return Reason.REMOVED
-        if not _wanted(node):
-            return Reason.INTERMEDIATE
+        if not isinstance(node, Leaf):
+            return Reason.INTERMEDIATE  # if it is retained, then since after this backward
         met = self._met(node)
         if met is not None:
             return met

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from functad import ops, tree
-from functad.dispatch import Handle
+from functad.dispatch import Handle, bind
 from functad.errors import ArgumentTypeError
+from functad.ops.rules import zeros_like_op
 
 _RENAMED = {
     "absolute": "abs",
@@ -32,6 +33,8 @@ _RENAMED = {
 """NumPy's names that are not the op's."""
 
 _ATTRIBUTES = ("ndim", "shape", "size")
+_UNDIFFERENTIATED = ("allclose", "array2string", "array_equal", "array_repr", "array_str", "isclose")
+"""Functions whose results have no derivative: they may look at the values of tracked tensors."""
 
 
 def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,6 +51,11 @@ def numpy_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     """`Tensor.__array_function__`."""
     if func.__name__ in _ATTRIBUTES:
         return getattr(args[0], func.__name__)
+    if func.__name__ in _UNDIFFERENTIATED:
+        return func(*tree.map(_value, args), **tree.map(_value, kwargs))
+    if func.__name__ in ("zeros_like", "ones_like") and len(args) == 1 and not kwargs:
+        zeros = bind(zeros_like_op, (args[0],))
+        return zeros if func.__name__ == "zeros_like" else zeros + 1
     ours = _find(func.__name__) if func.__module__ in ("numpy", "numpy.linalg") else None
     return ours(*args, **kwargs) if ours is not None else _on_values(func, func.__name__, args, kwargs)
 
@@ -71,3 +79,7 @@ def _on_values(call: Callable[..., Any], name: str, args: Any, kwargs: dict[str,
 
     args, kwargs = tree.map(value, (args, kwargs))
     return call(*args, **kwargs)
+
+
+def _value(x: Any) -> Any:
+    return x.numpy() if isinstance(x, Handle) else x  # type: ignore[attr-defined]  # Tensor's

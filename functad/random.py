@@ -17,7 +17,7 @@ import numpy as np
 
 from functad import dtypes, ops
 from functad.creation import Shape, as_shape
-from functad.device import Device
+from functad.device import Device, checked
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError
 from functad.ops.op import Op, Samples
@@ -33,7 +33,7 @@ _KEY = np.array([0, 7], np.uint32)
 def key(seed: int, device: Device | None = None) -> Tensor:
     """A key made from a seed: two unsigned 32-bit integers."""
     data = np.asarray(jax.random.key_data(jax.random.key(seed, impl="threefry2x32")))
-    where = device or Device.default()
+    where = checked(device, "random.key")
     return where.lift(where.base.put(data, dtypes.uint32, "random.key"))
 
 

@@ -17,6 +17,7 @@ from functad.errors import (
     NotTrackedError,
     ShapeError,
 )
+from functad.hints import missing_attribute
 from functad.methods import Methods
 from functad.operators import Operators
 
@@ -331,10 +332,30 @@ class Tensor(Operators, Methods):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return self
+        """A leaf that requires grad becomes a new leaf, as in torch; anything else is immutable and shared."""
+        return self.detach() if self.is_require_grad else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_tracked and not self.is_require_grad:
+            raise NotALeafError(
+                "pickle: this tensor is an intermediate, and its graph cannot be pickled. Pickle x.detach(), or the leaves "
+                "it was computed from."
+            )
+        return _restore, (np.array(self.numpy()), self.device, self.is_require_grad)
+
+    if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+        def __getattr__(self, name):
+            raise missing_attribute(name)
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(repr(self), spec)
 
     def __repr__(self) -> str:
         return printing.tensor_repr(self)
+
+
+def _restore(array: np.ndarray[Any, Any], device: Device, require_grad: bool) -> Tensor:
+    """What `pickle` calls to make a tensor again."""
+    x: Tensor = device.lift(device.base.put(array, array.dtype))
+    return x.require_grad() if require_grad else x

@@ -149,6 +149,14 @@ FIX = [
 ]
 
 
+@pytest.mark.parametrize("name", ["newton", "per_example_gradients", "maml", "jax_interop"])
+def test_the_example_runs_and_passes_its_own_checks(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+    load(name).main()
+    assert capsys.readouterr().out.strip()
+
+
 def test_why_none_tells_the_nine_cases_apart():
     out = subprocess.run(
         [sys.executable, ROOT / "examples" / "why_none.py"], capture_output=True, text=True, check=True, cwd=ROOT

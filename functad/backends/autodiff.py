@@ -222,7 +222,8 @@ class Autodiff:
         if not x._context.tracked:
             raise NotTrackedError(
                 "backward() requires a tracked autodiff tensor, and no leaf that requires grad reaches this one; call "
-                "x.autodiff().require_grad() on the source leaf before computing the output."
+                "x.autodiff().require_grad() on the source leaf before computing the output. (For a second derivative make "
+                "the leaf on device.autodiff(order=2); what no_grad() or detach() made is not tracked.)"
             )
         if cotangent is None:
             seed = broadcast(operand(1, x._value, x._dtype), x._shape)

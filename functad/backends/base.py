@@ -35,6 +35,8 @@ class BaseBackend(ABC):
         if op.base_run is not None:
             return op.base_run(self, inputs, params)
         arrays = [x._value for x in inputs]
+        if inputs and inputs[0]._dtype is dtypes.float64:  # it may have outlived an enable_x64 block
+            self.requires(dtypes.float64, op.name)
         try:
             out = self.compiled(op, params)(*arrays)
         except FunctadError:
@@ -117,7 +119,8 @@ class BaseBackend(ABC):
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
         raise NotTrackedError(
             "backward() requires a tracked autodiff tensor, and this one is on a device without autodiff; call "
-            "x.autodiff().require_grad() on the source leaf before computing the output."
+            "x.autodiff().require_grad() on the source leaf before computing the output. (Gradients are such tensors: for "
+            "a second derivative make the leaf on device.autodiff(order=2).)"
         )
 
     def concrete(self, value: Any) -> Any:

@@ -107,6 +107,8 @@ class Fusion(BaseBackend):
         if op.base_run is not None:
             return op.base_run(self, inputs, params)
         values = [x._value for x in inputs]
+        if inputs and inputs[0]._dtype is dtypes.float64:
+            self.requires(dtypes.float64, op.name)
         try:
             made = abstract(op, params, tuple([v.type for v in values]), dtypes.x64_enabled())
         except FunctadError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -91,10 +92,22 @@ class Captures:
             return [_constant(x) for x in (value.__wrapped__, *getattr(value, "_rules", ()))]
         leaves = _leaves(value)
         if len(leaves) == 1 and leaves[0] is value:
-            return []
+            return _attributes(value)
         rest = [x for x in leaves if not isinstance(x, Handle)]
         self._tensors.append((read, rest))
         return [_constant(x) for x in rest]
+
+
+def _attributes(value: Any) -> list[Read]:
+    """The attributes of an object of the user's own class, and what its calls name."""
+    kind = type(value)
+    module = (kind.__module__ or "").partition(".")[0]
+    if module in _OURS or module in sys.stdlib_module_names - {"__main__"} or not hasattr(value, "__dict__"):
+        return []
+    space = vars(value)
+    reads: list[Read] = [functools.partial(space.get, name, _EMPTY) for name in space]
+    call = getattr(kind, "__call__", None)
+    return [*reads, _constant(call)] if isinstance(call, types.FunctionType) else reads
 
 
 class _constant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from functad import tree
@@ -60,21 +60,20 @@ def base_of(like: Any) -> BaseBackend:
     return backend.base if isinstance(backend, Trace) else backend
 
 
-def tensors_of(where: str, values: Any, like: Any, others: Any, name: Name) -> list[Any]:
-    """The leaves of a pytree as tensors; `others` stand next to them, so that their dtype counts for numbers."""
-    leaves = tree.leaves(values)
-    weak = common_float([*leaves, *tree.leaves(others)])
-    found = []
-    for i, x in enumerate(leaves):
+def tensors_of(where: str, values: Any, like: Any, name: Name, others: Sequence[Any] = ()) -> list[Any]:
+    """The leaves of a pytree as tensors; Python floats take the float dtype of those and of `others`."""
+    found = tree.leaves(values)
+    for i, x in enumerate(found):
         try:
-            found.append(alive(operand(x, like, weak if type(x) is float else None, where)))
+            found[i] = x if type(x) is float else alive(operand(x, like, where=where))
         except ArgumentTypeError:
             place = name(tree.paths(values)[i])
             raise ArgumentTypeError(
                 f"{where}: {place} is {x!r} of type {type(x).__name__}. Pass tensors, arrays, numbers or pytrees of "
                 "them; bind anything else with functools.partial."
             ) from None
-    return found
+    weak = common_float([*found, *others])
+    return [operand(x, like, weak) if type(x) is float else x for x in found]
 
 
 def type_of(x: Any) -> Type:

@@ -154,7 +154,7 @@ def _choose(where: str, index: Any, named: dict[str, Callable[..., Any]], operan
     """One of several functions; `index` is a number, or a tensor without a value."""
     fns = list(named.values())
     like = index if isinstance(index, Handle) else like_of(operands, *fns)
-    inputs = tensors_of(where, operands, like, None, "operands{}".format)
+    inputs = tensors_of(where, operands, like, "operands{}".format)
     structure = tree.flatten(operands)[1]
     if not isinstance(index, Handle):
         out = fns[max(0, min(index, len(fns) - 1))](*tree.unflatten(structure, inputs))

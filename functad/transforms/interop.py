@@ -1,14 +1,10 @@
-"""JAX and functad side by side: `from_jax`, `to_jax`, and tensors as pytrees of JAX.
-
-The one place where JAX's own derivatives serve: a foreign function comes with them.
-"""
+"""JAX and functad side by side: `from_jax`, `to_jax`, and tensors as pytrees of JAX."""
 
 from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import jax
@@ -16,26 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes, tree
-from functad.backends.batch import BatchedOp, batched
-from functad.backends.forward import Forward
-from functad.backends.trace import Equation, Program, open_trace
+from functad.backends.trace import Program, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
 from functad.levels import deeper
-from functad.ops.op import Cost, Keep, Op, Residuals, Type
+from functad.ops.op import Type
 from functad.ops.operand import operand
-from functad.ops.rules import masked_mul, zero_mul
 from functad.tensor import Tensor
 from functad.transforms.arguments import check_callable, common_float, wraps
 from functad.transforms.captures import reachable
-from functad.transforms.python_op import StagedPython, over_rows
-from functad.transforms.staged import StagedOp
-
-Arrays = tuple[Any, ...]
+from functad.transforms.jax_function import differentiable_by_jax, unfolded
+from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla
 
 _MOST_KEPT = 256
-_FLOAT0 = jax.dtypes.float0
 
 
 # --- from JAX
@@ -86,7 +76,7 @@ def from_jax(
             if len(known) > _MOST_KEPT:
                 known.popitem(last=False)
         op, out_structure = found
-        outs = bind(op, inputs) if inputs else _default_xla().run(op, [], ())
+        outs = bind(op, inputs) if inputs else default_xla().run(op, [], ())
         return jax.tree.unflatten(out_structure, outs)
 
     return wrapped
@@ -119,7 +109,7 @@ def _tensors(leaves: Sequence[Any], name: str, dynamic: Any) -> list[Any]:
                 "first: x.to_device(fd.Device.cpu())."
             )
     weak = common_float(handles)
-    base = base_tensor(handles[0])._backend if handles else _default_xla()
+    base = base_tensor(handles[0])._backend if handles else default_xla()
     like = Tensor(base, None, None, (), dtypes.float32)
     return [_tensor(x, i, like, weak, name, dynamic) for i, x in enumerate(leaves)]
 
@@ -155,132 +145,6 @@ def _op_of(fn: Callable[..., Any], name: str, static: Any, structure: Any, types
         error.add_note(f"{name}: JAX traces this function. Name Python arguments (flags, sizes) with static_argnames.")
         raise
     return op, found[0]
-
-
-class JaxOp(Op):
-    """A JAX function of arrays, which returns a tuple of them. Its derivatives are JAX functions too."""
-
-    def __init__(self, name: str, call: Callable[..., Arrays], types: Sequence[Type]):
-        super().__init__(name, lambda xp, *arrays: call(*arrays), doc="A function written in JAX.", cost=Cost.COMPUTE)
-        self.call = call
-        self.types = tuple(types)
-        self.out_types = _types(jax.eval_shape(call, *_blanks(types)))  # type: ignore[misc]  # an instance's own
-        self.numpy_impl = partial(_refuse_numpy, name)
-        self.recorded = lru_cache(64)(self._recorded)  # type: ignore[method-assign]  # caches per op
-        self.joined = lru_cache(64)(self._joined)  # type: ignore[method-assign]
-
-    def takes(self, index: int) -> bool:
-        return True
-
-    def keep(self, tracked: tuple[bool, ...]) -> Keep:
-        return Keep(frozenset(), frozenset(), False)
-
-    def _recorded(self, tracked: tuple[bool, ...]) -> Op:
-        moving = [i for i, t in enumerate(tracked) if t]
-
-        @jax.jit  # so that the pullback has one structure, however this is called
-        def forward(*arrays: Any) -> tuple[Arrays, Any]:
-            return jax.vjp(self._of(moving, arrays), *[arrays[i] for i in moving])
-
-        _, pullback = jax.eval_shape(forward, *_blanks(self.types))
-        structure: Any = jax.tree.structure(pullback)
-        smooth = [i for i, t in enumerate(self.out_types or ()) if dtypes.is_inexact(t.dtype)]
-
-        def call(*arrays: Any) -> Arrays:
-            outs, pullback = forward(*arrays)
-            return (*outs, *jax.tree.leaves(pullback))
-
-        def back(*arrays: Any) -> Arrays:
-            pullback = jax.tree.unflatten(structure, arrays[: structure.num_leaves])
-            given = dict(zip(smooth, arrays[structure.num_leaves :], strict=True))
-            return tuple(pullback(tuple([given.get(i, _still(t)) for i, t in enumerate(self.out_types or ())])))
-
-        return RecordedJaxOp(self, call, back, moving, smooth)
-
-    def _joined(self, moving: tuple[bool, ...]) -> Op:
-        return JoinedJaxOp(self, [i for i, m in enumerate(moving) if m])
-
-    @cached_property
-    def reverse_only(self) -> bool:
-        """Whether JAX has no forward mode of it, as of what `jax.custom_vjp` made."""
-        moving = [i for i, t in enumerate(self.types) if dtypes.is_inexact(t.dtype)]
-        try:
-            jax.jit(JoinedJaxOp(self, moving).call).lower(*_blanks([*self.types, *[self.types[i] for i in moving]]))
-        except TypeError:
-            return True
-        return False
-
-    def _of(self, moving: Sequence[int], arrays: Sequence[Any]) -> Callable[..., Arrays]:
-        """The function of the inputs in `moving` alone."""
-
-        def call(*some: Any) -> Arrays:
-            every = list(arrays)
-            for i, x in zip(moving, some, strict=True):
-                every[i] = x
-            return self.call(*every)
-
-        return call
-
-
-class RecordedJaxOp(JaxOp):
-    """The form that a tape runs: it also returns what JAX's pullback keeps."""
-
-    def __init__(
-        self, op: JaxOp, call: Callable[..., Arrays], back: Callable[..., Arrays], moving: list[int], smooth: list[int]
-    ):
-        super().__init__(op.name, call, op.types)
-        self.visible = len(op.out_types or ())  # type: ignore[misc]  # an instance's own
-        self.back = back
-        self.moving = moving
-        self.smooth = smooth
-        self.backward: JaxOp | None = None
-
-    def keep(self, tracked: tuple[bool, ...]) -> Keep:
-        return Keep(frozenset(), frozenset(), True)
-
-    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
-        if self.backward is None:
-            outs = self.out_types or ()
-            self.backward = JaxOp(
-                f"backward({self.name})", self.back, [*outs[self.visible :], *[outs[i] for i in self.smooth]]
-            )
-        grads = iter(bind(self.backward, [*res.out, *[g[i] for i in self.smooth]]))
-        return [next(grads) if i in self.moving else None for i in range(len(wanted))]
-
-
-class JoinedJaxOp(JaxOp):
-    """Outputs and their tangents, from inputs and the tangents of those in `moving`."""
-
-    def __init__(self, op: JaxOp, moving: Sequence[int]):
-        self.primal = op
-        self.moving = moving
-        super().__init__(f"jvp({op.name})", self._both, [*op.types, *[op.types[i] for i in moving]])
-
-    def _both(self, *arrays: Any) -> Arrays:
-        primals, tangents = arrays[: len(self.primal.types)], arrays[len(self.primal.types) :]
-        outs, moved = jax.jvp(self.primal._of(self.moving, primals), [primals[i] for i in self.moving], list(tangents))
-        return (*outs, *[jnp.zeros_like(o) if t.dtype == _FLOAT0 else t for o, t in zip(outs, moved, strict=True)])
-
-    def tangents(self) -> JaxOp:
-        """The tangents alone: a function that is linear in the tangents given."""
-        return JaxOp(self.name, lambda *arrays: self._both(*arrays)[len(self.primal.out_types or ()) :], self.types)
-
-
-def _blanks(types: Sequence[Type]) -> list[Any]:
-    return [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
-
-
-def _types(outs: Sequence[Any]) -> list[Type]:
-    return [Type(o.shape, o.dtype) for o in outs]
-
-
-def _still(t: Type) -> Any:
-    """The tangent of an integer, as JAX has it."""
-    return np.zeros(t.shape, _FLOAT0)
-
-
-def _refuse_numpy(name: str, xp: Any, *arrays: Any) -> None:
-    raise DeviceError(f"{name}: its inputs are on the NumPy device; move them first: x.to_device(fd.Device.cpu()).")
 
 
 # --- to JAX
@@ -336,7 +200,7 @@ def _write_down(
         inputs = [trace.input(x.shape, x.dtype) for x in arrays]
         found, structure = tree.flatten_as_jax(call(inputs))
         outs = [x for x in found if isinstance(x, Handle)]
-        program = _unfolded(trace.program(outs), base)  # type: ignore[arg-type]
+        program = unfolded(trace.program(outs), base)  # type: ignore[arg-type]
 
     def fill(results: Arrays) -> Any:
         rest = iter(results)
@@ -349,216 +213,25 @@ def _array(x: Any) -> Any:
     return x.__jax_array__() if isinstance(x, Handle) else x  # type: ignore[attr-defined]  # which refuses tracked ones
 
 
-def _unfolded(program: Program, base: Any) -> Program:
-    """A program with those in it written out, but for the ones that have rules of their own."""
-    with deeper() as level, open_trace(level, base, "to_jax") as trace:
-        inputs = [trace.input(*program.types[i]) for i in program.inputs]
-        return trace.program(program.run(*inputs, call=_unfold))
-
-
-def _unfold(op: Op, inputs: Sequence[Any], params: Any) -> Any:
-    inner = op
-    while isinstance(inner, BatchedOp):
-        inner = inner.op
-    if not isinstance(inner, StagedOp) or (isinstance(inner, StagedPython) and not inner.transparent):
-        return bind(op, inputs, params)
-    if isinstance(op, BatchedOp):
-        return over_rows(lambda rows: _unfold(op.op, rows, params), op.axes, inputs)
-    return tuple(inner.program.run(*inputs, call=_unfold))
-
-
-def differentiable_by_jax(program: Program) -> Callable[..., Arrays]:
-    """A program as a JAX function whose derivatives are functad's."""
-    return _by_vjp(program) if any(_reverse_only(eq.op) for eq in program.equations) else _by_jvp(program)
-
-
-def _reverse_only(op: Op) -> bool:
-    """Whether a rule for reverse mode alone is in `op`, which then need not be linear: JAX cannot transpose it."""
-    while isinstance(op, BatchedOp):
-        op = op.op
-    if isinstance(op, (StagedPython, JaxOp)) and op.reverse_only:
-        return True
-    return isinstance(op, StagedOp) and any(_reverse_only(eq.op) for eq in op.program.equations)
-
-
-def _by_vjp(program: Program) -> Callable[..., Arrays]:
-    """A program with functad's rules for reverse mode: its two halves."""
-
-    @lru_cache(1)
-    def halves() -> Any:  # not before it is differentiated: the first may contain the same rule again
-        smooth = tuple([dtypes.is_inexact(program.types[i].dtype) for i in program.inputs])
-        return StagedOp("to_jax", program, _default_xla()).recorded(smooth)
-
-    def forward(*arrays: Any) -> tuple[Arrays, Any]:
-        half = halves()
-        outs = differentiable_by_jax(half.program)(*arrays)
-        return outs[: half.visible], ([arrays[i] for i in half.kept], outs[half.visible :])
-
-    def backward(saved: Any, cotangents: Arrays) -> Arrays:
-        op, moved, targets = halves().backward
-        pieces = differentiable_by_jax(op.program)(*saved[0], *saved[1], *[cotangents[i] for i in moved])
-        found = dict(zip(targets, pieces, strict=True))
-        return tuple([found.get(i) for i in range(len(program.inputs))])
-
-    call: Any = jax.custom_vjp(lambda *arrays: program.call(_run, arrays))
-    call.defvjp(forward, backward)
-    return call
-
-
-def _by_jvp(program: Program) -> Callable[..., Arrays]:
-    """A program with functad's rules for forward mode, in a form that JAX can transpose."""
-
-    @jax.custom_jvp
-    def call(*arrays: Any) -> Arrays:
-        return program.call(_run, arrays)
-
-    @call.defjvp
-    def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
-        moving = tuple([getattr(t, "dtype", None) != _FLOAT0 for t in tangents])  # JAX may pass a Python float
-        first, second, moved = _linearized(program, moving)
-        count = len(program.outputs)
-        both = differentiable_by_jax(first)(*primals)
-        outs = both[:count]
-        found = dict(
-            zip(
-                moved,
-                second([*both[count:], *[jnp.asarray(t) for t, m in zip(tangents, moving, strict=True) if m]]),
-                strict=True,
-            )
-        )
-        return outs, tuple([found[i] if i in found else _zero_tangent(o) for i, o in enumerate(outs)])
-
-    return call
-
-
-def _run(op: Op, arrays: Sequence[Any], params: Arrays) -> Any:
-    return op.impl(jnp, *arrays, **dict(zip(op.params, params, strict=True)))
-
-
-def _zero_tangent(x: Any) -> Any:
-    return jnp.zeros_like(x) if dtypes.is_inexact(x.dtype) else _still(Type(x.shape, x.dtype))
-
-
-def _linearized(
-    program: Program, moving: tuple[bool, ...]
-) -> tuple[Program, Callable[[Sequence[Any]], Arrays], list[int]]:
-    """A program that returns its outputs and what its derivative needs, and that derivative.
-
-    The derivative is linear in every step, so that JAX can transpose it; its last arguments are
-    the tangents of the inputs that are `moving`, its results those of the outputs listed.
-    """
-    types = [program.types[i] for i in program.inputs]
-    base = _default_xla()
-    with deeper() as level, open_trace(level, base, "to_jax") as trace:
-        primals = [trace.input(*t) for t in types]
-        tangents: list[Any] = [trace.input(*t) if m else None for t, m in zip(types, moving, strict=True)]
-        with deeper() as above:
-            forward = Forward(above)
-            outs = program.run(*[forward.wrap(x, t) for x, t in zip(primals, tangents, strict=True)])
-            forward.close()
-        mine = [x._backend is forward for x in outs]
-        values = [x._value if m else x for x, m in zip(outs, mine, strict=True)]
-        found = [x._context if m else None for x, m in zip(outs, mine, strict=True)]
-        moved = [i for i, t in enumerate(found) if t is not None]
-        results: list[Any] = [found[i] for i in moved]
-        joint = trace.program([*values, *results])
-    linear = {t._value for t in tangents if t is not None}
-    equations: list[Equation] = []
-    still: list[Equation] = []
-    for eq in joint.equations:
-        for part in _apart(eq) if _moves(eq, linear) else [eq]:
-            if _moves(part, linear):
-                equations.append(part)
-                linear.update(part.outputs)
-            else:
-                still.append(part)
-    ends = joint.outputs[len(values) :]
-    second = Program([], equations, ends, joint.types)
-    equations = second.equations = second.needed(ends)
-    made = {o for eq in equations for o in eq.outputs}
-    used = [*[x for eq in equations for x in eq.inputs], *ends]
-    inputs = [t._value for t in tangents if t is not None]
-    kept = [x for x in dict.fromkeys(x for x in used if type(x) is int) if x not in made and x not in inputs]
-    second.inputs = [*kept, *inputs]
-    first = Program(joint.inputs[: len(types)], still, [*joint.outputs[: len(values)], *kept], joint.types)
-    first.equations = first.needed(first.outputs)
-    return first, partial(second.call, _run_linear), moved
-
-
-def _moves(eq: Equation, linear: set[int]) -> bool:
-    return any(type(x) is int and x in linear for x in eq.inputs)
-
-
-def _apart(eq: Equation) -> list[Equation]:
-    """For JAX's own forward mode: an equation for the values, and one for the tangents."""
-    op, axes = eq.op, []
-    while isinstance(op, BatchedOp):
-        axes.append(op.axes)
-        op = op.op
-    if not isinstance(op, JoinedJaxOp):
-        return [eq]
-    values: Op = op.primal
-    moved: Op = op.tangents()
-    count, half = len(op.primal.types), len(eq.outputs) // 2
-    for each in reversed(axes):
-        values, moved = batched(values, each[:count]), batched(moved, each)
-    return [
-        eq._replace(op=values, inputs=eq.inputs[:count], outputs=eq.outputs[:half]),
-        eq._replace(op=moved, outputs=eq.outputs[half:]),
-    ]
-
-
-def _run_linear(op: Op, arrays: Sequence[Any], params: Arrays) -> Any:
-    """An op of a derivative. Products with a zero that wins over inf are linear here by other means."""
-    if isinstance(op, BatchedOp):
-        return jax.vmap(lambda *rows: _run_linear(op.op, rows, params), in_axes=op.axes)(*arrays)
-    if isinstance(op, StagedOp):
-        return op.program.call(_run_linear, arrays)
-    if op is masked_mul:
-        return _winning(*arrays)
-    return _winning_zero(*arrays) if op is zero_mul else _run(op, arrays, params)
-
-
-def _winning(t: Any, partial: Any) -> Any:
-    """t * partial, linear in t, and 0 for t = 0 even if partial is not finite.
-
-    A partial that is not finite becomes a product of two large numbers, which overflows unless t is 0.
-    """
-    big = jnp.asarray(jnp.finfo(partial.dtype).max, partial.dtype)
-    finite = jnp.isfinite(partial)
-    large = big if jnp.iscomplexobj(partial) else jnp.copysign(big, partial)
-    return t * jnp.where(finite, partial, large) * jnp.where(finite, jnp.ones((), partial.dtype), big)
-
-
-def _winning_zero(t: Any, x: Any) -> Any:
-    return jnp.where(x == 0, jnp.zeros((), t.dtype), _winning(t, x))
-
-
 # --- tensors as pytrees of JAX
-
-
-def _default_xla() -> Any:
-    """The backend of the default device, or the CPU's where that is NumPy."""
-    base = Device.default().base
-    return Device.cpu().base if base.name == "numpy" else base
 
 
 def _xla_of(array: Any) -> Any:
     """The backend that holds `array`."""
     if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
-        return _default_xla()
+        return default_xla()
     device = next(iter(array.devices()))
     return next(
-        (d.base for d in Device.enumerate() if d.base.hardware == f"{device.platform}:{device.id}"), _default_xla()
+        (d.base for d in Device.enumerate() if d.base.hardware == f"{device.platform}:{device.id}"), default_xla()
     )
 
 
 def _wrap(x: Any) -> Tensor:
     """A tensor of an array, or of whatever JAX puts in an array's place."""
-    if isinstance(x, (jax.Array, np.ndarray)) and x.dtype != _FLOAT0:
+    if isinstance(x, (jax.Array, np.ndarray)) and x.dtype != FLOAT0:
         made: Tensor = _xla_of(x).put(x)
         return made
-    base = _default_xla()
+    base = default_xla()
     return Tensor(getattr(base, "xla", base), x, None, getattr(x, "shape", ()), getattr(x, "dtype", None))  # type: ignore[arg-type]
 
 

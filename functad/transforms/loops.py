@@ -50,8 +50,8 @@ def run_scan(
 ) -> tuple[Any, Any]:
     """`scan`; `where` and `name` say how messages call the loop and the places in its carry."""
     like = like_of((init, xs), f)
-    carry = tensors_of(where, init, like, xs, name)
-    rows = tensors_of(where, xs, like, init, "xs{}".format)
+    rows = tensors_of(where, xs, like, "xs{}".format)
+    carry = tensors_of(where, init, like, name, rows)
     steps = _length(where, rows, xs, length)
     unroll = _unroll(where, unroll, steps)
 
@@ -71,7 +71,7 @@ def run_while(where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[An
     """`while_loop`; `where` and `name` say how messages call the loop and the places in its value."""
     first, structure = tree.flatten(init)
     like = like_of(init, cond_fun, body_fun)
-    carry = tensors_of(where, init, like, None, name)
+    carry = tensors_of(where, init, like, name)
     while not is_writing():
         go = _condition(where, cond_fun(tree.unflatten(structure, carry)))
         if isinstance(go, Handle):
