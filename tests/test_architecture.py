@@ -24,7 +24,7 @@ LAYERS = (
     ("dispatch",),
     ("tree",),
     ("ops",),
-    ("printing", "protocols", "operators", "methods"),
+    ("hints", "printing", "protocols", "operators", "methods"),
     ("tensor",),
     ("tape", "gradients"),
     ("backends",),

@@ -19,6 +19,7 @@ from functad.ops.cumulative import recurrence_op
 from functad.ops.op import Op, Type
 from functad.ops.rules import masked_mul, zero_mul
 from functad.ops.scatter import scatter_set_op
+from functad.transforms.control_ops import ControlOp
 from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, JoinedJaxOp, default_xla, still
 from functad.transforms.python_op import StagedPython, over_rows
 from functad.transforms.staged import StagedOp
@@ -53,6 +54,8 @@ def _reverse_only(op: Op) -> bool:
         op = op.op
     if isinstance(op, (StagedPython, JaxOp)) and op.reverse_only:
         return True
+    if isinstance(op, ControlOp):
+        return any(_reverse_only(body) for body in op.bodies)
     return isinstance(op, StagedOp) and any(_reverse_only(eq.op) for eq in op.program.equations)
 
 
@@ -136,12 +139,13 @@ def _linearized(
         found = [x._context if m else None for x, m in zip(outs, mine, strict=True)]
         moved = [i for i, t in enumerate(found) if t is not None]
         results: list[Any] = [found[i] for i in moved]
-        joint = trace.program([*values, *results])
-    linear = {t._value for t in tangents if t is not None}
+        joint = unfolded(trace.program([*values, *results]), base)
+    tangent_inputs = joint.inputs[len(types) :]
+    linear = set(tangent_inputs)
     equations: list[Equation] = []
     still: list[Equation] = []
     for eq in joint.equations:
-        for part in _apart(eq) if _moves(eq, linear) else [eq]:
+        for part in _apart(eq, joint.types) if _moves(eq, linear) else [eq]:
             if _moves(part, linear):
                 equations.append(part)
                 linear.update(part.outputs)
@@ -150,11 +154,10 @@ def _linearized(
     ends = joint.outputs[len(values) :]
     second = Program([], equations, ends, joint.types)
     equations = second.equations = second.needed(ends)
-    made = {o for eq in equations for o in eq.outputs}
+    made = {*tangent_inputs, *[o for eq in equations for o in eq.outputs]}
     used = [*[x for eq in equations for x in eq.inputs], *ends]
-    inputs = [t._value for t in tangents if t is not None]
-    kept = [x for x in dict.fromkeys(x for x in used if type(x) is int) if x not in made and x not in inputs]
-    second.inputs = [*kept, *inputs]
+    kept = [x for x in dict.fromkeys(x for x in used if type(x) is int) if x not in made]
+    second.inputs = [*kept, *tangent_inputs]
     first = Program(joint.inputs[: len(types)], still, [*joint.outputs[: len(values)], *kept], joint.types)
     first.equations = first.needed(first.outputs)
     return first, partial(second.call, _run_linear), moved
@@ -164,22 +167,26 @@ def _moves(eq: Equation, linear: set[int]) -> bool:
     return any(type(x) is int and x in linear for x in eq.inputs)
 
 
-def _apart(eq: Equation) -> list[Equation]:
-    """For JAX's own forward mode: an equation for the values, and one for the tangents."""
+def _apart(eq: Equation, types: list[Type]) -> list[Equation]:
+    """Of an op for values and tangents: an equation for the values, which keeps their rules, and one for the tangents."""
     op, axes = eq.op, []
     while isinstance(op, BatchedOp):
         axes.append(op.axes)
         op = op.op
-    if not isinstance(op, JoinedJaxOp):
+    if not isinstance(op, (ControlOp, JaxOp)) or op.primal is None:
         return [eq]
-    values: Op = op.primal
-    moved: Op = op.tangents()
-    count, half = len(op.primal.types), len(eq.outputs) // 2
+    primal = op.primal
+    values = primal.op
     for each in reversed(axes):
-        values, moved = batched(values, each[:count]), batched(moved, each)
+        values = batched(values, tuple([each[i] for i in primal.inputs]))
+    inputs = tuple([eq.inputs[i] for i in primal.inputs])
+    outputs = list(eq.outputs)
+    for i in primal.outputs:  # the second equation gives them too, under names that nobody reads
+        types.append(types[eq.outputs[i]])
+        outputs[i] = len(types) - 1
     return [
-        eq._replace(op=values, inputs=eq.inputs[:count], outputs=eq.outputs[:half]),
-        eq._replace(op=moved, outputs=eq.outputs[half:]),
+        Equation(values, eq.params, inputs, tuple([eq.outputs[i] for i in primal.outputs]), single=False),
+        eq._replace(outputs=tuple(outputs)),
     ]
 
 
@@ -189,6 +196,8 @@ def _run_linear(op: Op, arrays: Sequence[Any], params: Arrays) -> Any:
         return jax.vmap(lambda *rows: _run_linear(op.op, rows, params), in_axes=op.axes)(*arrays)
     if isinstance(op, StagedOp):
         return op.program.call(_run_linear, arrays)
+    if isinstance(op, ControlOp):
+        return op.run(_run_linear, arrays)
     return _LINEAR[op](params, *arrays) if op in _LINEAR else _run(op, arrays, params)
 
 

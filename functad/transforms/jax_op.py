@@ -15,6 +15,7 @@ from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import DeviceError
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
+from functad.transforms.control_ops import Primal
 
 Arrays = tuple[Any, ...]
 
@@ -24,6 +25,8 @@ FLOAT0 = jax.dtypes.float0
 
 class JaxOp(Op):
     """A JAX function of arrays, which returns a tuple of them. Its derivatives are JAX functions too."""
+
+    primal: Primal | None = None
 
     def __init__(self, name: str, call: Callable[..., Arrays], types: Sequence[Type]):
         super().__init__(name, lambda xp, *arrays: call(*arrays), doc="A function written in JAX.", cost=Cost.COMPUTE)
@@ -117,18 +120,16 @@ class JoinedJaxOp(JaxOp):
     """Outputs and their tangents, from inputs and the tangents of those in `moving`."""
 
     def __init__(self, op: JaxOp, moving: Sequence[int]):
-        self.primal = op
+        self.op = op
         self.moving = moving
+        count = len(op.out_types or ())
+        self.primal = Primal(op, tuple(range(len(op.types))), tuple(range(count)))
         super().__init__(f"jvp({op.name})", self._both, [*op.types, *[op.types[i] for i in moving]])
 
     def _both(self, *arrays: Any) -> Arrays:
-        primals, tangents = arrays[: len(self.primal.types)], arrays[len(self.primal.types) :]
-        outs, moved = jax.jvp(self.primal._of(self.moving, primals), [primals[i] for i in self.moving], list(tangents))
+        primals, tangents = arrays[: len(self.op.types)], arrays[len(self.op.types) :]
+        outs, moved = jax.jvp(self.op._of(self.moving, primals), [primals[i] for i in self.moving], list(tangents))
         return (*outs, *[jnp.zeros_like(o) if t.dtype == FLOAT0 else t for o, t in zip(outs, moved, strict=True)])
-
-    def tangents(self) -> JaxOp:
-        """The tangents alone: a function that is linear in the tangents given."""
-        return JaxOp(self.name, lambda *arrays: self._both(*arrays)[len(self.primal.out_types or ()) :], self.types)
 
 
 def _blanks(types: Sequence[Type]) -> list[Any]:
