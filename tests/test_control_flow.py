@@ -32,7 +32,15 @@ from functad.transforms.vjp import vjp
 from functad.transforms.vmap import vmap
 
 OURS = SimpleNamespace(
-    np=fnp, grad=fd.grad, jvp=jvp, vmap=vmap, scan=scan, cond=cond, switch=switch, while_loop=while_loop, fori_loop=fori_loop
+    np=fnp,
+    grad=fd.grad,
+    jvp=jvp,
+    vmap=vmap,
+    scan=scan,
+    cond=cond,
+    switch=switch,
+    while_loop=while_loop,
+    fori_loop=fori_loop,
 )
 JAX = SimpleNamespace(
     np=jnp, grad=jax.grad, jvp=jax.jvp, vmap=jax.vmap, scan=jax.lax.scan, cond=jax.lax.cond, switch=jax.lax.switch,
@@ -171,7 +179,13 @@ def derivatives(m, fn, args):
     """The value, and first and second derivatives in both modes."""
     f = lambda *args: fn(m, *args)  # noqa: E731
     g = m.grad(f, tuple(range(len(args))))
-    return f(*args), g(*args), m.jvp(f, args, args), m.jvp(g, args, args)[1], m.grad(lambda *a: m.jvp(f, a, a)[1])(*args)
+    return (
+        f(*args),
+        g(*args),
+        m.jvp(f, args, args),
+        m.jvp(g, args, args)[1],
+        m.grad(lambda *a: m.jvp(f, a, a)[1])(*args),
+    )
 
 
 def over_rows(m, fn, args):
@@ -184,34 +198,43 @@ def over_rows(m, fn, args):
     return m.vmap(g)(*rows), m.vmap(g, first)(rows[0], *args[1:]), m.grad(mapped, tuple(range(len(args))))(*rows)
 
 
+def all_of(m, fn, args):
+    return derivatives(m, fn, args), over_rows(m, fn, args)
+
+
 @cache
-def expected(what, fn):
-    return jax.jit(lambda: what(JAX, fn, CASES[fn]))()
+def expected(fn):
+    return jax.jit(lambda: all_of(JAX, fn, CASES[fn]))()
 
 
-@pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
-def test_values_and_derivatives_are_those_of_jax(fn, device):
-    with fd.set_default_device(device):
-        close(derivatives(OURS, fn, CASES[fn]), expected(derivatives, fn))
+every_case = pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
 
 
-@pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
-def test_over_rows_they_are_those_of_jax(fn):
+@every_case
+def test_values_and_derivatives_are_those_of_jax(fn):
     with fd.set_default_device(fd.Device.numpy()):
-        close(over_rows(OURS, fn, CASES[fn]), expected(over_rows, fn))
+        close(all_of(OURS, fn, CASES[fn]), expected(fn))
 
 
-@pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
+@every_case
 def test_compiled_they_are_those_of_jax(fn):
-    args = CASES[fn]
     with fd.set_default_device(fd.Device.cpu()):
-        close(fd.jit(lambda: over_rows(OURS, fn, args))(), expected(over_rows, fn))
-        of_jit = fd.grad(fd.jit(lambda *args: fn(OURS, *args)), tuple(range(len(args))))
-        close(of_jit(*args), expected(derivatives, fn)[1])
+        close(fd.jit(lambda: all_of(OURS, fn, CASES[fn]))(), expected(fn))
+
+
+@pytest.mark.parametrize("fn", [counters, choices, shifted], ids=lambda fn: fn.__name__)
+def test_on_xla_without_jit_they_are_those_of_jax(fn):
+    close(derivatives(OURS, fn, CASES[fn]), expected(fn)[0])
 
 
 def test_over_rows_on_xla_without_jit():
-    close(over_rows(OURS, choices, CASES[choices]), expected(over_rows, choices))
+    close(over_rows(OURS, choices, CASES[choices]), expected(choices)[1])
+
+
+def test_derivatives_of_a_jitted_loop(device):
+    args = CASES[rnn]
+    with fd.set_default_device(device):
+        close(fd.grad(fd.jit(lambda *args: rnn(OURS, *args)), (0, 1, 2, 3, 4))(*args), expected(rnn)[0][1])
 
 
 # --- scan
@@ -221,7 +244,7 @@ def test_object_style_backward_reaches_closures_carry_and_rows(device):
     args = CASES[rnn]
     leaves = [fd.tensor(x, device=device.autodiff()).require_grad() for x in args]
     grads = rnn(OURS, *leaves).backward()
-    close([grads[x] for x in leaves], jax.grad(lambda *a: rnn(JAX, *a), (0, 1, 2, 3, 4))(*args))
+    close([grads[x] for x in leaves], expected(rnn)[0][1])
 
 
 def test_object_style_second_order(device):
@@ -231,16 +254,22 @@ def test_object_style_second_order(device):
     close(second, jax.grad(jax.grad(lambda x: logistic(JAX, 1.7, x)))(0.3))
 
 
-def test_every_transform_takes_a_scan(device):
+def test_every_transform_takes_a_scan():
     f, g = (lambda x, m=m: m.scan(lambda c, _: (m.np.sin(c * x) + c, c), x, length=3)[1] for m in (OURS, JAX))
+    device = fd.Device.numpy()
     x = fd.tensor(array(2), device=device)
-    close(jacrev(f)(x), jax.jacrev(g)(array(2)))
-    close(jacfwd(f)(x), jax.jacfwd(g)(array(2)))
-    close(hessian(lambda x: f(x).sum())(x), jax.hessian(lambda x: g(x).sum())(array(2)))
-    close(linearize(f, x)[1](x), jax.jvp(g, (array(2),), (array(2),))[1])
-    close(vjp(f, x)[1](fd.ones((3, 2), device=device))[0], jax.grad(lambda x: g(x).sum())(array(2)))
-    third = fd.grad(fd.grad(fd.grad(lambda x: f(x).sum())))
-    close(third(x[0]), jax.grad(jax.grad(jax.grad(lambda x: g(x).sum())))(array(2)[0]))
+    theirs = lambda x: (  # noqa: E731
+        jax.jacfwd(g)(x),
+        jax.jvp(g, (x,), (x,))[1],
+        jax.hessian(lambda x: g(x).sum())(x),
+        jax.grad(jax.grad(jax.grad(lambda x: g(x).sum())))(x[0]),
+    )
+    jacobian, push, second, third = jax.jit(theirs)(array(2))
+    close([jacrev(f)(x), jacfwd(f)(x)], [jacobian] * 2)
+    close(linearize(f, x)[1](x), push)
+    close(vjp(f, x)[1](fd.ones((3, 2), device=device))[0], jacobian.sum((0, 1)))
+    close(hessian(lambda x: f(x).sum())(x), second)
+    close(fd.grad(fd.grad(fd.grad(lambda x: f(x).sum())))(x[0]), third)
 
 
 def test_checkpoint_outside_and_inside(device):
@@ -333,7 +362,7 @@ def test_nothing_that_is_the_same_for_all_rows_is_saved_for_each_row(device):
         h = fnp.tanh(h @ w.T + x)
         return h, h
 
-    last, hs = scan(step, fnp.zeros(3, device=device), xs)
+    _, hs = scan(step, fnp.zeros(3, device=device), xs)
     node = hs._context.parent
     shapes = sorted(x.shape for x in (*node.out, *node.inputs) if isinstance(x, fd.Tensor))
     assert shapes == [(3, 3), (5, 3), (5, 3)]  # w, and h before and after each step
@@ -429,7 +458,9 @@ def test_what_a_body_reaches_is_read_at_each_call(device):
     def step(c, _):
         return c * Holder.k if Holder.flag else c, None
 
-    run = lambda: scan(step, Holder.k * 0 + 1, length=3)[0].item()  # noqa: E731
+    def run():
+        return scan(step, Holder.k * 0 + 1, length=3)[0].item()
+
     assert run() == 8
     Holder.k = fd.tensor(3.0, device=device)
     assert run() == 27
@@ -469,7 +500,9 @@ def test_a_choice_with_a_value_runs_one_branch_as_ordinary_python(device):
 def test_what_counts_as_true(pred):
     assert cond(pred, lambda: 1.0, lambda: 2.0).item() == 1
     assert fd.jit(lambda p: cond(p, lambda: 1.0, lambda: 2.0))(pred).item() == 1
-    assert cond(type(pred)(0) if isinstance(pred, (bool, int, float)) else pred * 0, lambda: 1.0, lambda: 2.0).item() == 2
+    assert (
+        cond(type(pred)(0) if isinstance(pred, (bool, int, float)) else pred * 0, lambda: 1.0, lambda: 2.0).item() == 2
+    )
 
 
 def test_an_index_out_of_range_takes_the_nearest_branch(device):
@@ -488,29 +521,43 @@ def test_an_index_out_of_range_takes_the_nearest_branch(device):
 POLES = {
     "sqrt": lambda m, x: m.cond(x > 0, m.np.sqrt, lambda x: 0 * x, x),
     "log / x": lambda m, x: m.cond(x == 0, lambda: x * 3, lambda: m.np.log(x) / x),
-    "inf and nan": lambda m, x: m.switch((x > 0).astype(int), [lambda: m.np.sin(x), lambda: x * (m.np.log(0 * x) + x / 0)]),
-    "scan": lambda m, x: m.cond(x > 0, lambda: m.scan(lambda c, _: (m.np.sqrt(c), None), x, length=2)[0], lambda: 2 * x),
+    "inf and nan": lambda m, x: m.switch(
+        (x > 0).astype(int), [lambda: m.np.sin(x), lambda: x * (m.np.log(0 * x) + x / 0)]
+    ),
+    "scan": lambda m, x: m.cond(
+        x > 0, lambda: m.scan(lambda c, _: (m.np.sqrt(c), None), x, length=2)[0], lambda: 2 * x
+    ),
 }
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@cache
+def at_poles(name):
+    """Some points, and JAX's derivative there with one branch at a time."""
+    points = [0.0, -1.0, -4.0] if name == "inf and nan" else [0.0, -1.0, 4.0]
+    g = jax.jit(jax.grad(lambda x: POLES[name](JAX, x)))
+    return points, np.stack([g(p) for p in points])
+
+
+def gradients_by_row(f, x):
+    return fd.grad(lambda x: vmap(f)(x).sum())(x), vmap(fd.grad(f))(x), jvp(vmap(f), (x,), (x * 0 + 1,))[1]
+
+
 @pytest.mark.parametrize("name", POLES)
-def test_the_branch_not_taken_does_not_poison_derivatives(name, strict, device):
-    """Zero times infinity, the field's most repeated report; here not even IEEE's NaN gets through."""
-    points = [0.0, -1.0, 4.0] if name != "inf and nan" else [0.0, -1.0, -4.0]
-    x = fd.tensor(points, device=device)
+def test_the_branch_not_taken_does_not_poison_derivatives(name, device):
+    """Zero times infinity, the field's most repeated report."""
+    points, expected = at_poles(name)
     f = lambda x: POLES[name](OURS, x)  # noqa: E731
-    expected = [jax.grad(lambda x: POLES[name](JAX, x))(p) for p in points]  # each with one branch
-    if strict:
-        with fd.strict_ieee():
-            close(fd.grad(lambda x: vmap(f)(x).sum())(x), np.stack(expected))
-        return
-    close(fd.grad(lambda x: vmap(f)(x).sum())(x), np.stack(expected))
-    close(vmap(fd.grad(f))(x), np.stack(expected))
-    close(jvp(vmap(f), (x,), (x * 0 + 1,))[1], np.stack(expected))
-    close(fd.jit(vmap(fd.grad(f)))(x), np.stack(expected))
-    if device == fd.Device.cpu():
-        close([fd.jit(fd.grad(f))(p) for p in points], expected)
+    run = gradients_by_row if device == fd.Device.numpy() else fd.jit(gradients_by_row, static_argnums=0)
+    close(run(f, fd.tensor(points, device=device)), [expected] * 3)
+    single = fd.jit(fd.grad(f))
+    close([single(fd.tensor(p, device=device)) for p in points], expected)
+
+
+def test_under_strict_ieee_it_does_not_either(device):
+    """What the branch not taken gives is dropped, not multiplied by zero."""
+    points, expected = at_poles("sqrt")
+    with fd.strict_ieee():
+        close(gradients_by_row(lambda x: POLES["sqrt"](OURS, x), fd.tensor(points, device=device)), [expected] * 3)
 
 
 def test_tensors_that_branches_reach_have_gradients(device):
@@ -521,7 +568,7 @@ def test_tensors_that_branches_reach_have_gradients(device):
         return m.vmap(lambda x: m.cond(x > 0, lambda: w * x, lambda: m.np.sin(k * w) * x))(x).sum()
 
     found = fd.grad(lambda *args: loss(OURS, *args), (0, 1, 2))(w, k, x)
-    expected = jax.grad(lambda *args: loss(JAX, *args), (0, 1, 2))(2.0, 3.0, XS)
+    expected = jax.jit(jax.grad(lambda *args: loss(JAX, *args), (0, 1, 2)))(2.0, 3.0, XS)
     close(found, expected)
     leaf = w.autodiff().require_grad()
     close(leaf.grad(loss(OURS, leaf, k, x).backward()), expected[0])
@@ -535,9 +582,10 @@ def test_branches_of_several_shapes_share_residuals_and_differentiate_twice(devi
         return m.switch(i, branches, x) * x[1]
 
     x = fd.tensor(XS, device=device)
+    ours = fd.jit(lambda i, x: (fd.grad(fd.jit(lambda x: f(OURS, i, x)))(x), hessian(lambda x: f(OURS, i, x))(x)))
+    theirs = jax.jit(lambda i, x: (jax.grad(lambda x: f(JAX, i, x))(x), jax.hessian(lambda x: f(JAX, i, x))(x)))
     for i in range(3):
-        jitted = fd.jit(lambda x, i: f(OURS, i, x))
-        close(hessian(lambda x, i=i, f=jitted: f(x, i))(x), jax.hessian(lambda x, i=i: f(JAX, i, x))(XS))
+        close(ours(i, x), theirs(i, XS))
 
 
 def test_python_numbers_adapt_to_the_other_branch():
@@ -625,22 +673,22 @@ def two(x):
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: scan(lambda c, x: c, 0.0, XS), ArgumentTypeError, r"must return a pair \(carry, y\), got a tensor float64\[\]"),
+        (lambda: scan(lambda c, x: c, 0.0, XS), ArgumentTypeError, r"return a pair \(carry, y\), got a tensor float64\[\]"),
         (lambda: scan(3, 0.0, XS), ArgumentTypeError, "scan: expected a function, got 3"),
         (lambda: scan(two, 0.0, length=2), TypeError, "positional"),
         (lambda: scan(lambda c, x: ({"a": c["b"]}, x), {"b": 1.0}, XS), StructureError, "keep its structure"),
         (
             lambda: scan(lambda c, x: ({"a": [c["a"][0] * x]}, x), {"a": [np.float32(1)]}, XS),
             DTypeError,
-            r"carry\['a'\]\[0\] must keep its type .* goes in as float32\[\] and comes out as float64\[\].*astype\('float32'\)",
+            r"carry\['a'\]\[0\] must keep its type .* float32\[\] and comes out as float64\[\].*astype\('float32'\)",
         ),
         (
-            lambda: scan(lambda c, x: (fnp.append(c, x), x), np.ones(2), XS),
+            lambda: scan(lambda c, x: (fnp.concatenate([c, fd.ones(1)]), x), np.ones(2), XS),
             ShapeError,
             r"scan: carry must keep its type .* as float64\[2\] and comes out as float64\[3\]",
         ),
         (lambda: scan(lambda c, x: (1.0, x), np.int32(0), XS), DTypeError, r"int32\[\] and comes out as float64\[\]"),
-        (lambda: scan(lambda c, x: (c, x), 0, {"a": XS, "b": XS[:2]}), ShapeError, r"xs\['a'\] has 5, xs\['b'\] has 2 rows"),
+        (lambda: scan(lambda c, x: (c, x), 0, {"a": XS, "b": XS[:2]}), ShapeError, r"xs\['a'\] has 5, xs\['b'\] has 2"),
         (lambda: scan(lambda c, x: (c, x), 0, XS, length=4), ShapeError, "length is 4, but xs has 5"),
         (lambda: scan(lambda c, x: (c, x), 0), ArgumentError, "pass length"),
         (lambda: scan(lambda c, x: (c, x), 0, length=-1), ArgumentError, "must not be negative, got -1"),
@@ -673,7 +721,7 @@ def two(x):
         (lambda: switch(True, [abs, abs]), DTypeError, "index must be an integer, got True"),
         (lambda: switch(fd.ones(2), [abs, abs]), ShapeError, "index must be a scalar"),
         (lambda: while_loop(lambda x: x, lambda x: x + 1, 0), ArgumentTypeError, r"one bool, got a tensor int64\[\]"),
-        (lambda: while_loop(lambda x: x[0] < x, lambda x: x, XS), ArgumentTypeError, r"one bool, got a tensor bool\[5\]"),
+        (lambda: while_loop(lambda x: x[0] < x, lambda x: x, XS), ArgumentTypeError, r"got a tensor bool\[5\]"),
         (lambda: while_loop(lambda x: x < 3, lambda x: (x,), 0), StructureError, "while_loop: .*structure"),
         (
             lambda: while_loop(lambda x: x["n"] < 3, lambda x: {"n": x["n"] + 0.5}, {"n": np.int32(0)}),
@@ -689,7 +737,7 @@ def two(x):
         (lambda: fori_loop(0, fd.ones(2), lambda i, x: x, 0), ShapeError, "upper must be a scalar"),
         (lambda: fori_loop(np.int16(0), np.int32(2), lambda i, x: x, 0), DTypeError, "one dtype, got int16 and int32"),
         (lambda: fori_loop(0, 2, lambda i, x: (x,), [0]), StructureError, "fori_loop"),
-        (lambda: fori_loop(0, 2, lambda i, x: [x[0] * 1.5], [np.int32(0)]), DTypeError, r"fori_loop: init_val\[0\] must"),
+        (lambda: fori_loop(0, 2, lambda i, x: [x[0] * 1.5], [np.int32(0)]), DTypeError, r"init_val\[0\] must keep"),
         (
             lambda: fd.jit(lambda n: fori_loop(0, n, lambda i, x: x, 0, unroll=2))(3),
             ArgumentError,

@@ -10,6 +10,7 @@ import pytest
 
 import functad as fd
 from functad import ops
+from functad.transforms import control_flow
 from functad.transforms.checkpoint import checkpoint
 from functad.transforms.custom import custom_jvp, custom_vjp
 from functad.transforms.forward import jvp
@@ -289,6 +290,36 @@ def test_functad_conventions_hold_under_jax():
     assert jax.grad(lambda x: safe_sum(x))(half).tolist() == [1.0, 0.25]  # noqa: PLW0108
 
 
+def looping(m, scan, cond):
+    def fn(x):
+        total, parts = scan(lambda c, t: (m.sin(c) * t, c * x), x, m.asarray(XS))
+        return cond(x > 0, lambda t: t * x, lambda t: t, total) + m.sum(parts)
+
+    return fn
+
+
+def scattering(m):
+    def fn(x):
+        rows = m.asarray(XS) * x
+        return m.prod(rows.at[m.asarray([0, 0, 2])].set(rows[1:] * x) + x)
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    ("fn", "plain"),
+    [
+        (looping(fd.numpy, control_flow.scan, control_flow.cond), looping(jnp, jax.lax.scan, jax.lax.cond)),
+        (scattering(fd.numpy), scattering(jnp)),
+    ],
+)
+def test_loops_choices_and_updates(fn, plain):
+    f = to_jax(fn)
+    every = lambda f: jax.jit(lambda x: (jax.grad(f)(x), jax.hessian(f)(x), jax.vmap(jax.grad(f))(x[None])))  # noqa: E731
+    for ours, theirs in zip(every(f)(0.7), every(plain)(0.7), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+
+
 def safe_sum(x):
     return to_jax(lambda x: ops.where(x > 0, ops.sqrt(x), x).sum())(x)
 
@@ -306,6 +337,7 @@ def test_to_jax_with_pytrees_integers_and_constants():
     assert (out["n"], out["name"]) == (4, "out")
     grad = jax.grad(lambda p: f(p, jnp.asarray(3), "on", scale=2.0)["y"])({"a": jnp.ones(4)})
     np.testing.assert_allclose(grad["a"], 2 * XS)
+
     def floats_and_ints(p, n):
         out = f(p, n, "on", scale=2.0)
         return [out["y"], out["n"]]
@@ -394,6 +426,7 @@ def test_jax_transforms_take_tensors():
     g = jax.grad(lambda t: (t * t).sum().jax())(x)
     assert isinstance(g, fd.Tensor)
     np.testing.assert_allclose(g.numpy(), 2 * XS)
+    np.testing.assert_allclose(jax.grad(lambda t: (t * fd.stop_gradient(t)).sum().jax())(x).numpy(), XS)
     rows = jax.vmap(lambda t: t.sum())(fd.ones((3, 4)))
     assert rows.tolist() == [4.0] * 3
     carried = jax.lax.fori_loop(0, 3, lambda i, t: t * 2, fd.ones(2))

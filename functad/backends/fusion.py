@@ -244,12 +244,20 @@ class Fusion(BaseBackend):
         if len(steps) + len(nodes) > 2 * _MOST_WHOLE:
             return None
         number = _numbers(known, steps)
+        ends = _ends(nodes, tensors, outputs, steps)
         places = {node.id: i for i, node in enumerate(nodes)}
         equations = _equations(steps, number)
         shape = tuple([_describe(node, places, number) for node in nodes])
         starts = tuple([(places[node.id], number[id(g._value)]) for node, g in seeds])
-        ends = tuple([number[id(x._value)] for x in outputs])
-        key = (_types(known), equations, shape, starts, ends, is_strict(), dtypes.x64_enabled())
+        key = (
+            _types(known),
+            equations,
+            shape,
+            starts,
+            tuple([number[id(v)] for v in ends]),
+            is_strict(),
+            dtypes.x64_enabled(),
+        )
         structure = self._structure(key)
         if structure.met == 1 or structure.op_by_op:
             return None
@@ -261,10 +269,10 @@ class Fusion(BaseBackend):
                 return None
         call, reached = structure.call
         results = call(*[v.array for v in known])
-        for x, array in zip(outputs, results, strict=False):
-            if x._value.array is None:
-                x._value.settle(array)
-        gradients = {nodes[i].id: self._known(array) for i, array in zip(reached, results[len(outputs) :], strict=True)}
+        for v, array in zip(ends, results, strict=False):
+            if v.array is None:
+                v.settle(array)
+        gradients = {nodes[i].id: self._known(array) for i, array in zip(reached, results[len(ends) :], strict=True)}
         origins = [node.origins for node in nodes if type(node) is not Part and node.origins]
         if release:
             for node in nodes:
@@ -312,9 +320,26 @@ def _equations(steps: Sequence[Step], number: dict[int, int]) -> tuple[Any, ...]
     return tuple([(s.op, s.params, tuple([number[id(x)] for x in s.inputs])) for s in steps])
 
 
-def _live(steps: Sequence[Step], wanted: Sequence[Lazy]) -> list[Lazy]:
-    """The values that something besides the pending ops refers to: they may be asked for later."""
-    inside: dict[int, int] = {}
+def _ends(nodes: Sequence[AnyNode], tensors: Sequence[Tensor], outputs: Sequence[Tensor], steps: Any) -> list[Lazy]:
+    """What a backward computes besides gradients: the outputs, the leaves and constants that are pending
+    (an updated parameter), and what else the user holds (an optimiser's state); not what only the tape keeps."""
+    ends = {id(x._value): x._value for x in outputs}
+    for node in nodes:
+        if type(node) is Node:
+            for parent, x in zip(node.parents, node.inputs or (), strict=True):
+                if isinstance(x, Tensor) and x._value.array is None and (parent is None or type(parent) is Leaf):
+                    ends[id(x._value)] = x._value
+    kept: dict[int, int] = {}
+    for x in {id(x): x for x in tensors}.values():
+        kept[id(x._value)] = kept.get(id(x._value), 0) + 1
+    for v in _live(steps, (), kept):
+        ends[id(v)] = v
+    return list(ends.values())
+
+
+def _live(steps: Sequence[Step], wanted: Sequence[Lazy], kept: dict[int, int] | None = None) -> list[Lazy]:
+    """The values that something besides the pending ops (and what `kept` counts) refers to: they may be asked for."""
+    inside: dict[int, int] = dict(kept or {})
     for step in steps:
         for x in step.inputs:
             inside[id(x)] = inside.get(id(x), 0) + 1

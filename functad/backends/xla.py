@@ -16,6 +16,7 @@ from functad.device import BASE_BACKENDS
 from functad.dtypes import DType
 from functad.errors import ConcreteValueError
 from functad.ops.op import Op
+from functad.tensor import Tensor
 
 
 @lru_cache(8192)
@@ -60,6 +61,13 @@ class Xla(BaseBackend):
 
     def jax_array(self, value: Any) -> Any:
         return value
+
+    def detach(self, x: Tensor) -> Tensor:
+        if not isinstance(x._value, jax.core.Tracer):
+            return x
+        return Tensor(self, jax.lax.stop_gradient(x._value), None, x._shape, x._dtype)  # JAX may be differentiating
+
+    constant = detach
 
     def requires(self, dtype: DType, where: str) -> None:
         dtypes.refuse_wide(dtype, where)

@@ -117,14 +117,12 @@ class WhileOp(ControlOp):
             carry = self.body.program.call(call, [*carry, *others])
         return carry
 
-    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> NoReturn:
-        """There is none."""
-        raise NotDifferentiableError(
-            f"{self.name}: a compiled loop whose number of steps is not known before it runs has no reverse-mode "
-            "derivative: memory for what each step leaves cannot be set aside. Use fd.scan, or fd.fori_loop with "
-            "bounds that are Python ints. Outside of fd.jit and fd.vmap, where the condition has a value, "
-            "fd.while_loop is a Python loop and differentiable."
-        )
+    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
+        """What refuses to run: a program may write it down and never ask for it."""
+        targets = [i for i, node in enumerate(wanted) if node is not None]
+        refused = _Refused(self.name, [self.in_types[i] for i in targets])
+        pieces = dict(zip(targets, bind(refused, [next(x for x in g if dtypes.is_inexact(x._dtype))]), strict=True))
+        return [pieces.get(i) for i in range(len(wanted))]
 
     def _joined(self, flags: tuple[bool, ...]) -> Op:
         """(*primals, *tangents of the flagged ones) -> (*outputs, *their tangents)."""
@@ -150,6 +148,22 @@ class WhileOp(ControlOp):
             return [found[k] if k in found else zeros(self.out_types[k[1]], like) for k in made]
 
         return written(body.base, f"jvp({self.name})", self.joint_types(flags), run)
+
+
+class _Refused(Op):
+    """The derivative that there is not."""
+
+    def __init__(self, name: str, out_types: Sequence[Type]):
+        super().__init__(name, self._refuse, differentiable=False)
+        self.out_types = out_types  # type: ignore[misc]  # an instance's own
+
+    def _refuse(self, xp: Any, g: Any) -> NoReturn:
+        raise NotDifferentiableError(
+            f"{self.name}: a compiled loop whose number of steps is not known before it runs has no reverse-mode "
+            "derivative: memory for what each step leaves cannot be set aside. Use fd.scan, or fd.fori_loop with "
+            "bounds that are Python ints. Outside of fd.jit and fd.vmap, where the condition has a value, "
+            "fd.while_loop is a Python loop and differentiable."
+        )
 
 
 @lru_cache(MOST_OPS)

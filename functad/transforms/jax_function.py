@@ -20,7 +20,7 @@ from functad.ops.op import Op, Type
 from functad.ops.rules import masked_mul, zero_mul
 from functad.ops.scatter import scatter_set_op
 from functad.transforms.control_ops import ControlOp
-from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, JoinedJaxOp, default_xla, still
+from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla, still
 from functad.transforms.python_op import StagedPython, over_rows
 from functad.transforms.staged import StagedOp
 
@@ -55,7 +55,8 @@ def _reverse_only(op: Op) -> bool:
     if isinstance(op, (StagedPython, JaxOp)) and op.reverse_only:
         return True
     if isinstance(op, ControlOp):
-        return any(_reverse_only(body) for body in op.bodies)
+        parts = [x for value in vars(op).values() for x in (value if isinstance(value, tuple) else (value,))]
+        return any(_reverse_only(body) for body in parts if isinstance(body, StagedOp))
     return isinstance(op, StagedOp) and any(_reverse_only(eq.op) for eq in op.program.equations)
 
 
@@ -168,7 +169,7 @@ def _moves(eq: Equation, linear: set[int]) -> bool:
 
 
 def _apart(eq: Equation, types: list[Type]) -> list[Equation]:
-    """Of an op for values and tangents: an equation for the values, which keeps their rules, and one for the tangents."""
+    """Of an op for values and tangents: one equation for the values, which keeps their rules, one for the tangents."""
     op, axes = eq.op, []
     while isinstance(op, BatchedOp):
         axes.append(op.axes)

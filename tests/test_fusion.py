@@ -1,0 +1,106 @@
+"""Devices that record eager ops and compile what recurs: same values, same errors, few structures."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import functad as fd
+
+
+@pytest.fixture
+def fused():
+    return fd.Device.cpu(fusion=True)
+
+
+def train(device, steps):
+    rng = np.random.default_rng(0)
+    x, y = (fd.tensor(rng.normal(size=s), dtype="float32", device=device) for s in ((16, 5), (16, 2)))
+    shapes = ((5, 8), (8,), (8, 2))
+    ws = [fd.tensor(rng.normal(size=s), dtype="float32", device=device.autodiff()).require_grad() for s in shapes]
+    velocity = [w.inner() * 0 for w in ws]
+    losses = []
+    for _ in range(steps):
+        loss = (((x @ ws[0] + ws[1]).tanh() @ ws[2] - y) ** 2).mean()
+        grads = loss.backward()
+        for i, w in enumerate(ws):
+            velocity[i] = velocity[i] * 0.9 + w.grad(grads)
+            ws[i] = (w.inner() - velocity[i] * 0.01).autodiff().require_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_training_loop_equals_the_unfused_one_and_settles_on_few_structures(fused):
+    np.testing.assert_allclose(train(fused, 12), train(fd.Device.cpu(fusion=False), 12), rtol=1e-5)
+    before = len(fused.base.structures)
+    train(fused, 12)
+    assert len(fused.base.structures) == before
+
+
+def test_shape_errors_come_from_the_line_that_made_them(fused):
+    x = fd.ones((2, 3), device=fused)
+    with pytest.raises(fd.errors.ShapeError, match=r"\(2, 3\) and \(4,\)"):
+        x + fd.ones(4, device=fused)
+    with pytest.raises(IndexError):
+        x[7]
+
+
+def test_values_are_computed_when_they_are_observed(fused):
+    x = fd.tensor([1.0, 2.0], device=fused)
+    y = (x * 3 + 1).exp()
+    assert y._value.array is None
+    assert y.shape == (2,)
+    np.testing.assert_allclose(y.numpy(), np.exp([4.0, 7.0]), rtol=1e-6)
+    assert y._value.array is not None
+
+
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_a_structure_that_recurs_gives_the_same_gradients(fused, repeat):
+    for k in range(repeat):  # op by op first, as one executable afterwards
+        w = fd.tensor([1.0 + k, 2.0], device=fused.autodiff()).require_grad()
+        h = (w * w).retain_grad()
+        grads = (h.exp() * w + h.max()).sum().backward()
+        np.testing.assert_allclose(
+            grads[w].numpy(), fd.grad(lambda x: ((x * x).exp() * x + (x * x).max()).sum())(w.numpy()).numpy(), rtol=1e-5
+        )
+        assert grads[h].shape == (2,)
+
+
+def test_nested_transforms_and_order_2(fused):
+    for _ in range(3):
+        w = fd.tensor([3.0, 4.0], device=fused.autodiff(order=2)).require_grad()
+        g = w.grad((w * w * w).sum().backward())
+        assert w.grad(g.sum().backward()).tolist() == [18.0, 24.0]
+        x = fd.tensor(1.3, device=fused)
+        assert np.isclose(fd.grad(fd.grad(lambda x: x.sin() * x))(x).item(), 2 * np.cos(1.3) - 1.3 * np.sin(1.3), atol=1e-5)
+        rows = fd.tensor([[1.0, 2.0], [3.0, 4.0]], device=fused)
+        assert fd.vmap(fd.grad(lambda v: (v * v).sum()))(rows).tolist() == [[2, 4], [6, 8]]
+
+
+def test_released_graphs_say_so(fused):
+    for _ in range(3):
+        w = fd.tensor(1.0, device=fused.autodiff()).require_grad()
+        loss = w.exp() * w
+        loss.backward(retain_graph=False)
+        with pytest.raises(fd.errors.GraphConsumedError):
+            loss.backward()
+
+
+def test_a_long_chain_is_run_in_pieces(fused):
+    w = x = fd.tensor(1.0, device=fused.autodiff()).require_grad()
+    for _ in range(2000):
+        x = x * 1.0
+    assert (x.item(), w.grad(x.backward()).item()) == (1.0, 1.0)
+
+
+def test_threads_may_observe_one_value_at_once(fused):
+    for _ in range(10):
+        y = (fd.tensor([1.0, 2.0], device=fused) * 3 + 1).exp().sum()
+        got = []
+        threads = [threading.Thread(target=lambda y=y, got=got: got.append(y.item())) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert len(set(got)) == 1
+        assert len(got) == 8
