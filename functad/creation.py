@@ -68,7 +68,9 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Dev
     return _make(np.eye(n, m, k, wanted), wanted, device, "eye")
 
 
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Device | None = None) -> Tensor:
+def arange(
+    start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Device | None = None
+) -> Tensor:
     """Evenly spaced numbers from `start` up to, not including, `stop`."""
     start, stop = (0, start) if stop is None else (start, stop)
     data = np.arange(start, stop, step)

@@ -168,9 +168,7 @@ class set_default_device(AbstractContextManager["set_default_device"]):
 
     def __init__(self, device: Device):
         if not isinstance(device, Device):
-            raise ArgumentTypeError(
-                f"set_default_device: expected a Device such as fd.Device.cpu(), got {device!r}."
-            )
+            raise ArgumentTypeError(f"set_default_device: expected a Device such as fd.Device.cpu(), got {device!r}.")
         self._token = _default.set(device)
 
     def __exit__(self, *exc: object) -> None:

@@ -56,10 +56,12 @@ class enable_x64(AbstractContextManager["enable_x64"]):
 
 
 def x64_enabled() -> bool:
+    """Whether JAX computes in 64 bits."""
     return bool(jax.config.read("jax_enable_x64"))
 
 
 def default_float() -> DType:
+    """The dtype of Python floats and of float data without a dtype."""
     return float64 if x64_enabled() else float32
 
 
@@ -69,10 +71,12 @@ def float_of(dtype: DType) -> DType:
 
 
 def default_int() -> DType:
+    """The dtype of Python ints and of indices."""
     return int64 if x64_enabled() else int32
 
 
 def default_complex() -> DType:
+    """The dtype of Python complex numbers."""
     return complex128 if x64_enabled() else complex64
 
 
@@ -84,10 +88,12 @@ def is_inexact(dtype: DType) -> bool:
 
 @lru_cache(1024)
 def is_float(dtype: DType) -> bool:
+    """Whether `dtype` is a real floating-point type."""
     return dtype.kind == "f" or bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def is_half(dtype: DType) -> bool:
+    """Whether sums of `dtype` are kept in float32."""
     return dtype in _HALF
 
 

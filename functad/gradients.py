@@ -53,8 +53,7 @@ _TEXT = {
     ),
     Reason.NOT_REACHED: (
         "backward did not reach the tensor: the differentiated output does not depend on it",
-        "use the tensor in the loss; if it should be there, look for without_autodiff(), no_grad() or a plain copy "
-        "on the way",
+        "use the tensor in the loss; if it should be there, look for without_autodiff() or a plain copy on the way",
     ),
     Reason.CUT_BY_DETACH: (
         "every path from the tensor to the output passes through detach(), stop_gradient() or no_grad()",

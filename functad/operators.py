@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from functad.tensor import Tensor
 
 
-class Operators(Handle):
+class Operators(Handle):  # noqa: PLW1641  # Tensor says that it has no hash
     """The operators and elementwise methods of `Tensor`."""
 
     __slots__ = ()

@@ -32,7 +32,9 @@ def _elements(x: Any) -> str:
     if not array.size:
         return f"[], shape={x.shape}"
     if array.size > _MOST_SHOWN:  # fetch and format only what is shown
-        text = np.array2string(array, separator=", ", prefix="tensor(", threshold=0, edgeitems=_EDGE, formatter=_format(array))
+        text = np.array2string(
+            array, separator=", ", prefix="tensor(", threshold=0, edgeitems=_EDGE, formatter=_format(array)
+        )
         return f"{text}, shape={x.shape}"
     return np.array2string(array, separator=", ", prefix="tensor(", formatter=_format(array))
 

@@ -83,7 +83,9 @@ def randint(
     if minval >= maxval:
         raise ArgumentError(f"random.randint: minval={minval} must be less than maxval={maxval}.")
     wanted = dtypes.default_int() if dtype is None else dtypes.parse(dtype, "random.randint")
-    drawn = bind(_randint_op, (_checked(key, "randint"),), (as_shape(shape, "randint"), int(minval), int(maxval), wanted))
+    drawn = bind(
+        _randint_op, (_checked(key, "randint"),), (as_shape(shape, "randint"), int(minval), int(maxval), wanted)
+    )
     return drawn if device is None else drawn.to_device(device)
 
 

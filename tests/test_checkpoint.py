@@ -205,7 +205,9 @@ def test_closures_over_every_kind_of_level():
 
 
 class Plain:
-    """No pytree: nothing tells what it holds before its function has run."""
+    """No pytree, and its tensors are hard to find: nothing tells what it holds before its function has run."""
+
+    __slots__ = ("weights",)
 
     def __init__(self, *weights):
         self.weights = weights

@@ -72,7 +72,9 @@ def test_nested_transforms_and_order_2(fused):
         g = w.grad((w * w * w).sum().backward())
         assert w.grad(g.sum().backward()).tolist() == [18.0, 24.0]
         x = fd.tensor(1.3, device=fused)
-        assert np.isclose(fd.grad(fd.grad(lambda x: x.sin() * x))(x).item(), 2 * np.cos(1.3) - 1.3 * np.sin(1.3), atol=1e-5)
+        assert np.isclose(
+            fd.grad(fd.grad(lambda x: x.sin() * x))(x).item(), 2 * np.cos(1.3) - 1.3 * np.sin(1.3), atol=1e-5
+        )
         rows = fd.tensor([[1.0, 2.0], [3.0, 4.0]], device=fused)
         assert fd.vmap(fd.grad(lambda v: (v * v).sum()))(rows).tolist() == [[2, 4], [6, 8]]
 

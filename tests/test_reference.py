@@ -70,7 +70,7 @@ class TestDecorator:
     def test_two_strategies_in_one_op_are_refused(self, device):
         x = vec([1, 2], device.autodiff())
         y = vec([1, 2], device.autodiff().gradient_checkpointing())
-        with pytest.raises(fd.errors.StrategyMismatchError, match="BALANCED vs DISABLED|DISABLED vs BALANCED"):
+        with pytest.raises(fd.errors.StrategyMismatchError, match=r"BALANCED vs DISABLED|DISABLED vs BALANCED"):
             x * y
 
     def test_the_three_refusals(self, device, ad):

@@ -343,7 +343,7 @@ def test_threads_build_and_differentiate_at_once(device):
                 c = float(k * 30 + i)
                 g = w.grad((w * w * c).sum().backward())
                 assert g.tolist() == [2 * c, 4 * c, 6 * c]
-                assert fd.grad(lambda x: x * fd.grad(lambda y: x * y * c)(2.0))(3.0).item() == 6.0 * c
+                assert fd.grad(lambda x, c=c: x * fd.grad(lambda y: x * y * c)(2.0))(3.0).item() == 6.0 * c
         except Exception as error:
             failures.append(error)
 

@@ -39,7 +39,9 @@ def test_data_is_copied(device):
         x.numpy()[0] = 7
 
 
-@pytest.mark.parametrize("data", [np.arange(6.0).reshape(2, 3)[::-1, ::2], np.asfortranarray(np.eye(3)), np.zeros((0, 2))])
+@pytest.mark.parametrize(
+    "data", [np.arange(6.0).reshape(2, 3)[::-1, ::2], np.asfortranarray(np.eye(3)), np.zeros((0, 2))]
+)
 def test_any_layout_is_taken(device, data):
     np.testing.assert_array_equal(fd.tensor(data, device=device).numpy(), data)
 
@@ -151,7 +153,12 @@ def test_numpy_functions_and_ufuncs_stay_on_the_tape(leaf):
 
 
 def test_values_of_tracked_tensors_leave_by_name_only(leaf):
-    for cut in (lambda: np.asarray(leaf), lambda: np.percentile(leaf, 50), lambda: np.add.reduce(leaf), lambda: jnp.sin(leaf)):
+    for cut in (
+        lambda: np.asarray(leaf),
+        lambda: np.percentile(leaf, 50),
+        lambda: np.add.reduce(leaf),
+        lambda: jnp.sin(leaf),
+    ):
         with pytest.raises(TypeError, match=r"cut (its|the) gradient"):
             cut()
     assert leaf.numpy().tolist() == leaf.jax().tolist() == leaf.tolist() == [1, 2]
@@ -230,7 +237,7 @@ def test_reading_under_jax_tracing_explains_itself():
     (lambda x: fd.zeros(-1), ShapeError, r"negative"),
     (lambda x: fd.zeros(2, 3), DTypeError, r"zeros\(\(2, 3\)\)"),
     (lambda x: fd.ones(2, dtype="float99"), DTypeError, r"float99"),
-    (lambda x: fd.grad(x), ArgumentTypeError, r"loss\.backward\(\)"),
+    (fd.grad, ArgumentTypeError, r"loss\.backward\(\)"),
 ])  # fmt: skip
 def test_mistakes_are_told_what_was_wrong_and_what_to_write(mistake, error, text):
     with pytest.raises(error, match=text) as caught:

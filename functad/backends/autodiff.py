@@ -16,7 +16,7 @@ from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.ops.transfer import stop_gradient
-from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, sweep
+from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
@@ -135,7 +135,7 @@ class Autodiff:
                 kept.append(Type(lowered[i]._shape, lowered[i]._dtype) if parent is None else parent)
             else:
                 kept.append(None)
-            i += 1
+            i += 1  # noqa: SIM113  # enumerate over zip costs a tuple more
         return Node(op, params, tuple(parents), tuple(kept), out, shape, dtype, leaves, origins, recompute)
 
     def _untracked(self, out: Any, contexts: Sequence[AnyNode | None]) -> Any:

@@ -94,7 +94,9 @@ class BaseBackend(ABC):
     def checked_scalar(self, value: complex, dtype: DType) -> np.ndarray[Any, Any]:
         """A Python number as a 0-d array, or an error if it does not fit `dtype`."""
         if isinstance(value, complex) and dtype.kind != "c":
-            raise DTypeError(f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64').")
+            raise DTypeError(
+                f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64')."
+            )
         try:
             with np.errstate(over="ignore"):  # too large for a half type is inf, as in any op
                 return np.asarray(value, dtype)

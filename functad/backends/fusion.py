@@ -15,11 +15,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from functad import dtypes
 from functad.backends.base import BaseBackend, refuse
@@ -33,6 +32,9 @@ from functad.ops.op import Op, Type
 from functad.ops.rules import is_strict
 from functad.tape import AnyNode, Leaf, Node, Part, Requirement, Swept, sweep
 from functad.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _MOST_PENDING = 512  # ops in a row before they run unasked
 _MOST_WHOLE = 768  # ops in a structure that is worth compiling as a whole
@@ -116,7 +118,7 @@ class Fusion(BaseBackend):
         except (TypeError, ValueError, IndexError) as error:
             refuse(op, inputs, params, error)
         value = Lazy(op, params, values, made)
-        if op.whole or value.depth > _MOST_PENDING or any([isinstance(v.array, jax.core.Tracer) for v in values]):
+        if op.whole or value.depth > _MOST_PENDING or any(isinstance(v.array, jax.core.Tracer) for v in values):
             self._run_steps(self._pending([value])[0])
         if type(made) is Type:
             return Tensor(self, value, None, *made)
@@ -300,7 +302,9 @@ class Fusion(BaseBackend):
             trace.close()
 
         def whole(*arrays: Any) -> Any:
-            return program.call(lambda op, ins, params: op.impl(jnp, *ins, **dict(zip(op.params, params, strict=True))), arrays)
+            return program.call(
+                lambda op, ins, params: op.impl(jnp, *ins, **dict(zip(op.params, params, strict=True))), arrays
+            )
 
         return jax.jit(whole), reached
 
@@ -321,8 +325,11 @@ def _equations(steps: Sequence[Step], number: dict[int, int]) -> tuple[Any, ...]
 
 
 def _ends(nodes: Sequence[AnyNode], tensors: Sequence[Tensor], outputs: Sequence[Tensor], steps: Any) -> list[Lazy]:
-    """What a backward computes besides gradients: the outputs, the leaves and constants that are pending
-    (an updated parameter), and what else the user holds (an optimiser's state); not what only the tape keeps."""
+    """What a backward computes besides gradients.
+
+    The outputs, the leaves and constants that are pending (an updated parameter), and what else the
+    user holds (an optimiser's state); not what only the tape keeps.
+    """
     ends = {id(x._value): x._value for x in outputs}
     for node in nodes:
         if type(node) is Node:
@@ -402,7 +409,8 @@ def _describe(node: AnyNode, places: dict[int, int], number: dict[int, int]) -> 
         return (node.shape, node.dtype)
     if type(node) is Part:
         return (places[node.parent.id], node.index, node.retained)
-    assert type(node) is Node and node.inputs is not None
+    assert type(node) is Node
+    assert node.inputs is not None
     out = node.out
     return (
         node.op,

@@ -124,9 +124,9 @@ from functad.ops import left_shift as left_shift
 from functad.ops import less as less
 from functad.ops import less_equal as less_equal
 from functad.ops import log as log
-from functad.ops import log10 as log10
 from functad.ops import log1p as log1p
 from functad.ops import log2 as log2
+from functad.ops import log10 as log10
 from functad.ops import logaddexp as logaddexp
 from functad.ops import logaddexp2 as logaddexp2
 from functad.ops import logical_and as logical_and

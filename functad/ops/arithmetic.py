@@ -67,7 +67,13 @@ ratio: Op = elementwise(
 # --- remainders and rounding: constant between jumps
 
 floor_divide = elementwise(
-    "floor_divide", lambda xp, x, y: xp.floor_divide(x, y), 0, 0, promote="count", samples=APART, doc="x / y rounded down."
+    "floor_divide",
+    lambda xp, x, y: xp.floor_divide(x, y),
+    0,
+    0,
+    promote="count",
+    samples=APART,
+    doc="x / y rounded down.",
 )
 remainder = elementwise(
     "remainder", lambda xp, x, y: xp.remainder(x, y), 1, lambda x, y: -floor_divide(x, y), promote="count",

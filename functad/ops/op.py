@@ -17,13 +17,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.ops.operand import Promote, operands
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Rule = Callable[..., Any]
 
@@ -170,9 +171,9 @@ class Op:
         """The front door: make operands of `inputs`, promote their dtypes, run."""
         values = tuple([params[name] for name in self.params]) if params else ()
         x, y = inputs[0], inputs[-1]
-        if isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2:
-            if self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f"):
-                return bind(self, inputs, values)
+        alike = isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2
+        if alike and (self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f")):
+            return bind(self, inputs, values)
         return bind(self, operands(self.name, self.promote, inputs), values)
 
     def __repr__(self) -> str:

@@ -39,9 +39,7 @@ def as_array(x: Any, where: str) -> Any:
         array = np.asarray(x)
         if array.dtype.kind in "biufc":
             return array
-    raise ArgumentTypeError(
-        f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}."
-    )
+    raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}.")
 
 
 def operands(name: str, promote: Promote, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -73,4 +71,3 @@ def _common(name: str, promote: Promote, values: Sequence[Any]) -> DType:
 
 def _kind_rank(scalar: Any) -> int:
     return dtypes.SCALARS.index(type(scalar)) if type(scalar) in dtypes.SCALARS else 1
-

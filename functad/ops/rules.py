@@ -13,7 +13,7 @@ from typing import Any
 
 from functad import dtypes
 from functad.dispatch import base_tensor, bind
-from functad.ops.op import Cost, Derivative, Op, Promote, Read, Rule, Samples, Type
+from functad.ops.op import Derivative, Op, Read, Rule, Samples, Type
 
 Partial = Rule | float | None
 
@@ -71,8 +71,11 @@ def elementwise(name: str, impl: Callable[..., Any], *partials: Partial, **about
 
 
 def linear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **about: Any) -> Op:
-    """An op jointly linear in the inputs that have a transpose; the others (None) are indices,
-    masks and the like. For a variadic op the transpose takes `g` and the input's number."""
+    """An op jointly linear in the inputs that have a transpose.
+
+    The others (None) are indices, masks and the like. For a variadic op the transpose takes `g` and
+    the input's number.
+    """
     op = Op(name, impl, **about)
     op.pulls = [
         op.derivative(fn, 2 if op.variadic and i == len(op.inputs) - 1 else 1) for i, fn in enumerate(transposes)

@@ -43,7 +43,11 @@ class opened(AbstractContextManager[Any]):
 def check_callable(fn: Any, where: str) -> None:
     """Refuse what cannot be called."""
     if not callable(fn):
-        hint = " For the gradients of a tensor call loss.backward() and read w.grad(grads)." if isinstance(fn, Handle) else ""
+        hint = (
+            " For the gradients of a tensor call loss.backward() and read w.grad(grads)."
+            if isinstance(fn, Handle)
+            else ""
+        )
         raise ArgumentTypeError(f"{where}: expected a function, got {fn!r} of type {type(fn).__name__}.{hint}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from threading import Lock
 from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
@@ -152,6 +153,7 @@ class _Kept:
 
 
 _programs: OrderedDict[Any, _Kept] = OrderedDict()
+_lock = Lock()
 
 
 def _same(program: Program, body: Body, what: str) -> tuple[StagedOp, list[Tensor]]:
@@ -168,12 +170,11 @@ def _same(program: Program, body: Body, what: str) -> tuple[StagedOp, list[Tenso
         return literal._dtype
 
     key = (_text(program, number), body.base, is_strict(), dtypes.x64_enabled())
-    kept = _programs.get(key)
-    if kept is None:
-        kept = _programs[key] = _Kept(StagedOp(what, program, body.base), numbers)
+    with _lock:
+        kept = _programs.pop(key, None) or _Kept(StagedOp(what, program, body.base), numbers)
+        _programs[key] = kept  # at the end: the oldest goes first
         if len(_programs) > _MOST_KEPT:
             _programs.popitem(last=False)
-    _programs.move_to_end(key)
     op, varying = kept.form
     changed = {i for i, (x, y) in enumerate(zip(numbers, kept.numbers, strict=True)) if x != y}
     if not changed <= set(varying):

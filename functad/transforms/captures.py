@@ -106,7 +106,7 @@ def _attributes(value: Any) -> list[Read]:
         return []
     space = vars(value)
     reads: list[Read] = [functools.partial(space.get, name, _EMPTY) for name in space]
-    call = getattr(kind, "__call__", None)
+    call = getattr(kind, "__call__", None)  # noqa: B004  # the function itself, to read its code
     return [*reads, _constant(call)] if isinstance(call, types.FunctionType) else reads
 
 

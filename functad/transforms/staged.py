@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import jax.numpy as jnp
-
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
@@ -135,7 +133,9 @@ def _type(x: Any, program: Program) -> Type:
 
 def _impl(program: Program) -> Any:
     def impl(xp: Any, *arrays: Any) -> Any:
-        return program.call(lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays)
+        return program.call(
+            lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays
+        )
 
     return impl
 
