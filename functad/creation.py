@@ -41,7 +41,7 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
     return where.lift(where.base.put(array, wanted, "tensor"))
 
 
-def full(shape: Shape, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
+def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow)."""
     if isinstance(fill_value, Tensor):
         filled = fill_value if dtype is None else fill_value.astype(dtype)
