@@ -157,6 +157,12 @@ class Fusion(BaseBackend):
     def jax_array(self, value: Lazy) -> Any:
         return jnp.asarray(self.concrete(value))
 
+    def detach(self, x: Tensor) -> Tensor:
+        array = x._value.array
+        return self._known(jax.lax.stop_gradient(array)) if isinstance(array, jax.core.Tracer) else x
+
+    constant = detach
+
     def force(self, wanted: Sequence[Lazy]) -> None:
         """Compute values, in one call if their structure recurs."""
         steps, known = self._pending(wanted)

@@ -26,6 +26,7 @@ FLOAT0 = jax.dtypes.float0
 class JaxOp(Op):
     """A JAX function of arrays, which returns a tuple of them. Its derivatives are JAX functions too."""
 
+    whole = True
     primal: Primal | None = None
 
     def __init__(self, name: str, call: Callable[..., Arrays], types: Sequence[Type]):
