@@ -103,6 +103,11 @@ def base_tensor(x: Any) -> Any:
     return x
 
 
+def run_closed(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
+    """How a closed level runs an op: on what its tensors stand for (it holds no level, so none is kept alive)."""
+    return bind(op, [x if (inner := x._backend.resolve(x)) is None else inner for x in inputs], params)
+
+
 def _bind_conflicting(op: Op, inputs: Sequence[Any], params: tuple[Any, ...], *clash: Any) -> Any:
     """Two interpreters at one level: one belongs to a closed transform, or the mix is an error."""
     resolved = [x if (inner := x._backend.resolve(x)) is None else inner for x in inputs]

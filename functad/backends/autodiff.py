@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from functad.device import DECORATORS, Device, GradientCheckpointing
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import base_tensor, bind, run_closed
 from functad.dtypes import is_inexact
 from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
@@ -166,10 +166,7 @@ class Autodiff:
         """End the transform: its tensors are constants from now on."""
         self.closed = True
         self.is_tape = False
-        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open tape nothing
-
-    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        return bind(op, [x._value if x._backend is self else x for x in inputs], params)
+        self.run = run_closed  # type: ignore[method-assign]  # costs the open tape nothing
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from functad import dtypes
 from functad.device import Device
-from functad.dispatch import bind
+from functad.dispatch import bind, run_closed
 from functad.errors import DTypeError, LevelError, ShapeError
 from functad.levels import Level, _unrecorded
 from functad.ops.op import Op, Residuals
@@ -49,14 +49,11 @@ class _Moving:
     def close(self) -> None:
         """End the transform: its tensors are constants from now on."""
         self.closed = True
-        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
+        self.run = run_closed  # type: ignore[method-assign]  # costs the open level nothing
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Run `op` one level down, and move its output as its inputs move."""
         raise NotImplementedError
-
-    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        return bind(op, [x._value if x._backend is self else x for x in inputs], params)
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None

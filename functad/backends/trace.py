@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -92,6 +92,7 @@ class Trace(BaseBackend):
 
     def __init__(self, level: Level, base: BaseBackend, what: str):
         super().__init__()
+        del self._scalars  # its own cache would keep the trace, and what it read, alive until a collection
         self.level = level
         self.base = base
         self.what = what  # the transform, for messages
@@ -193,17 +194,18 @@ class Trace(BaseBackend):
     def close(self) -> None:
         """End the trace: a tensor of it that leaked is refused from now on."""
         self.closed = True
-        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
-
-    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
-        raise LevelError(
-            f"{op.name}: one of its inputs leaked out of {self.what} (stored outside the function while it was "
-            "traced). It never had a value; return it from the function instead."
-        )
+        self.run = partial(_refuse_leak, self.what)  # type: ignore[method-assign]  # costs the open level nothing
 
     def resolve(self, x: Tensor) -> None:
         if self.closed:
-            self._run_closed(_ESCAPED, [], ())
+            _refuse_leak(self.what, _ESCAPED, [], ())
+
+
+def _refuse_leak(what: str, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
+    raise LevelError(
+        f"{op.name}: one of its inputs leaked out of {what} (stored outside the function while it was traced). It never "
+        "had a value; return it from the function instead."
+    )
 
 
 @lru_cache(16384)

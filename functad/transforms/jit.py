@@ -15,6 +15,7 @@ from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
+from functad.ops.rules import is_strict
 from functad.transforms.arguments import common_float
 from functad.transforms.captures import Captures
 from functad.transforms.staged import StagedOp
@@ -69,6 +70,7 @@ class Jitted:
             _shared(outside),
             base,
             dtypes.x64_enabled(),
+            is_strict(),
         )
         try:
             entry = self._entries.get(key)

@@ -17,7 +17,7 @@ from functad import dtypes, tree
 from functad.backends.batch import Axes, Batch, BatchedOp
 from functad.backends.trace import Program, Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, bind, tracing
+from functad.dispatch import Handle, bind, run_closed, tracing
 from functad.errors import LevelError
 from functad.levels import BASE, Level, deeper, open_depth
 from functad.ops.op import Cost, Op, Type
@@ -86,10 +86,7 @@ class Through:
     def close(self) -> None:
         """End it: its tensors are what they hold from now on."""
         self.closed = True
-        self.run = self._run_closed  # type: ignore[method-assign]  # costs the open level nothing
-
-    def _run_closed(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        return bind(op, [x._value if x._backend is self else x for x in inputs], params)
+        self.run = run_closed  # type: ignore[method-assign]  # costs the open level nothing
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None
