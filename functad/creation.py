@@ -11,7 +11,7 @@ import numpy as np
 from functad import dtypes
 from functad.device import Device, checked
 from functad.dispatch import Handle
-from functad.errors import ArgumentTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.ops.operand import as_array
 from functad.tensor import Tensor
 
@@ -46,8 +46,16 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
     if isinstance(fill_value, Tensor):
         filled = fill_value if dtype is None else fill_value.astype(dtype)
         return filled.broadcast_to(as_shape(shape, "full"))
+    if not isinstance(fill_value, dtypes.SCALARS):
+        fill_value = as_array(fill_value, "full")[()]
+        return _make(
+            np.full(as_shape(shape, "full"), fill_value),
+            dtypes.parse(dtype or dtypes.narrow(fill_value.dtype), "full"),
+            device,
+            "full",
+        )
     wanted = dtypes.of_scalar(fill_value) if dtype is None else dtypes.parse(dtype, "full")
-    return _make(np.full(as_shape(shape, "full"), fill_value, wanted), wanted, device, "full")
+    return _make(np.full(as_shape(shape, "full"), np.asarray(fill_value)), wanted, device, "full")
 
 
 def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
@@ -73,10 +81,12 @@ def arange(
 ) -> Tensor:
     """Evenly spaced numbers from `start` up to, not including, `stop`."""
     start, stop = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ArgumentError("arange: step must not be 0.")
     data = np.arange(start, stop, step)
     default = dtypes.default_int() if data.dtype.kind in "iu" else dtypes.default_float()
     wanted = default if dtype is None else dtypes.parse(dtype, "arange")
-    return _make(data.astype(wanted), wanted, device, "arange")
+    return _make(data, wanted, device, "arange")
 
 
 def linspace(
@@ -84,7 +94,7 @@ def linspace(
 ) -> Tensor:
     """`num` evenly spaced numbers from `start` to `stop`."""
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "linspace")
-    return _make(np.linspace(start, stop, num, endpoint=endpoint).astype(wanted), wanted, device, "linspace")
+    return _make(np.linspace(start, stop, num, endpoint=endpoint), wanted, device, "linspace")
 
 
 def zeros_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:

@@ -17,6 +17,7 @@ Level: TypeAlias = tuple[int, int]
 BASE: Level = (0, 0)
 
 _depth: ContextVar[int] = ContextVar("functad_depth", default=0)
+_regions: ContextVar[tuple[tuple[object, int], ...]] = ContextVar("functad_unrecorded_regions", default=())
 _unrecorded: ContextVar[int] = ContextVar("functad_unrecorded_depth", default=-1)
 
 
@@ -42,11 +43,17 @@ class deeper(AbstractContextManager[Level]):
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Stop every tape that is open now; transforms opened inside record as usual."""
-    token = _unrecorded.set(_depth.get())
+    region = (object(), _depth.get())
+    _set_regions((*_regions.get(), region))
     try:
         yield
-    finally:
-        _unrecorded.reset(token)
+    finally:  # by name, not by token: generators may leave their regions in another order
+        _set_regions(tuple(r for r in _regions.get() if r[0] is not region[0]))
+
+
+def _set_regions(regions: tuple[tuple[object, int], ...]) -> None:
+    _regions.set(regions)
+    _unrecorded.set(max((depth for _, depth in regions), default=-1))
 
 
 def is_recording(level: Level) -> bool:

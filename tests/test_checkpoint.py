@@ -507,3 +507,15 @@ def test_a_compiled_program_computes_again_too():
         assert "optimization_barrier" in text  # or XLA would merge the second run with the first
         assert text.count("stablehlo.exponential") > plain.count("stablehlo.exponential")
     assert "optimization_barrier" not in plain
+
+
+def test_a_nested_checkpoint_keeps_what_it_reaches_after_the_level_has_closed():
+    """The pullback of vjp runs after its level; the inner closure was taken for a constant, and half the gradient lost."""
+    remat = fd.checkpoint
+    x = fd.tensor(0.7)
+
+    def half_square(x):
+        return remat(lambda y: remat(lambda z: z * x)(y) + 0.0)(x * 0.5)
+
+    for gradient in (fd.grad(half_square)(x), fd.jacrev(half_square)(x), fd.vjp(half_square, x)[1](1.0)[0]):
+        np.testing.assert_allclose(gradient.item(), 0.7, rtol=1e-6)

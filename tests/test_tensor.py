@@ -243,3 +243,51 @@ def test_mistakes_are_told_what_was_wrong_and_what_to_write(mistake, error, text
     with pytest.raises(error, match=text) as caught:
         mistake(fd.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert isinstance(caught.value, fd.FunctadError)
+
+
+# --- regressions
+
+
+def test_numpy_arguments_are_taken_by_their_names(leaf):
+    """By position, np.sort's kind became `descending` and np.sum's dtype became `keepdims`."""
+    x = fd.tensor([3.0, 1.0, 2.0])
+    assert np.sort(x, -1, "quicksort").tolist() == [1, 2, 3]
+    assert np.nan_to_num(fd.tensor([np.nan]), True, 5.0).tolist() == [5]  # NumPy's own order
+    assert np.clip(leaf, a_min=0, a_max=1.5).tolist() == [1, 1.5]
+    assert np.size(fd.ones((2, 3)), 0) == 2
+    assert np.linalg.norm(fd.ones((2, 3)), 1) == 2  # a matrix norm, which functad leaves to NumPy
+    with pytest.raises(ArgumentTypeError, match=r"cut the gradient"):
+        np.sum(leaf, 0, np.float32)
+
+
+def test_interleaved_no_grad_regions_leave_nothing_behind(leaf):
+    """Reset by token, the region of the generator closed last stayed in force."""
+
+    def region():
+        with fd.no_grad():
+            yield
+
+    first, second = region(), region()
+    next(first), next(second)
+    first.close()
+    assert not (leaf * 2).is_tracked
+    second.close()
+    assert (leaf * 2).is_tracked
+    with pytest.raises(ArgumentTypeError, match="inside it"):
+        fd.no_grad()(region)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: fd.arange(0, 2**40, 2**39), lambda: fd.arange(300, dtype="uint8"), lambda: fd.linspace(0, 300, 2, dtype="uint8"),
+    lambda: fd.full(2, 1j, dtype="float32"), lambda: fd.tensor(1j, dtype="float32"), lambda: fd.full(2, -1, dtype="uint8"),
+    lambda: fd.tensor([np.nan], dtype="int32"),
+])  # fmt: skip
+def test_creation_loses_nothing_silently(make):
+    with pytest.raises(DTypeError, match="fit"):
+        make()
+
+
+def test_indices_are_checked_under_an_eager_vmap_too(device):
+    x = fd.tensor([1.0, 2.0, 3.0], device=device)
+    with pytest.raises(OutOfBoundsError, match="5"):
+        fd.vmap(lambda i: x[i])(fd.tensor([1, 5], device=device))

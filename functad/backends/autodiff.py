@@ -9,7 +9,7 @@ from typing import Any
 from functad.device import DECORATORS, Device, GradientCheckpointing
 from functad.dispatch import base_tensor, bind, run_closed
 from functad.dtypes import is_inexact
-from functad.errors import LevelError, NotALeafError, NotTrackedError, ShapeError
+from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
 from functad.levels import Level, _unrecorded
 from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
@@ -255,6 +255,8 @@ def _checked_cotangent(cotangent: Any, x: Tensor) -> Tensor:
             f"backward(cotangent): the cotangent has shape {g.shape}, the tensor {x.shape}; pass one number per element "
             "of the tensor, or leave it out for ones."
         )
+    if g.dtype.kind == "c" and x.dtype.kind != "c":
+        raise DTypeError(f"backward(cotangent): the cotangent is {g.dtype}, the tensor {x.dtype}; pass a real one.")
     return operand(g, dtype=x._dtype)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
+import jax
 import numpy as np
 
 from functad import dtypes
@@ -73,11 +74,14 @@ class BaseBackend(ABC):
         """A tensor with the elements of an array, narrowed only where no dtype was asked for."""
         if dtype is None:
             dtype = dtypes.narrow(data.dtype)
-            if dtype != data.dtype and dtype.kind in "iu":
+            if dtype != data.dtype and dtype.kind in "iu" and not isinstance(data, jax.core.Tracer):
                 _check_fits(np.asarray(data), dtype, where)
         else:
             self.requires(dtype, where)
-            if dtype.kind in "iu" and data.dtype.kind in "iu" and not np.can_cast(data.dtype, dtype):
+            if data.dtype.kind == "c" and dtype.kind != "c":
+                raise DTypeError(f"{where}: {data.dtype} data does not fit {dtype}; take its .real or .imag, or abs.")
+            traced = isinstance(data, jax.core.Tracer)
+            if dtype.kind in "iu" and data.dtype.kind in "iuf" and not np.can_cast(data.dtype, dtype) and not traced:
                 _check_fits(np.asarray(data), dtype, where)
         array = self.array(data, dtype)
         return Tensor(self, array, None, array.shape, array.dtype)
@@ -143,7 +147,7 @@ class BaseBackend(ABC):
 
 def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
     info = np.iinfo(dtype)
-    if data.size and (data.min() < info.min or data.max() > info.max):
+    if data.size and not (data.min() >= info.min and data.max() <= info.max):
         raise DTypeError(
             f"{where}: {data.dtype} values between {data.min()} and {data.max()} do not fit {dtype} (without JAX's x64 "
             "mode the default integer). Call fd.enable_x64() before, or pass a dtype that holds them."

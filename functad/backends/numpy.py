@@ -24,9 +24,16 @@ def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
     @np.errstate(all="ignore")
     def call(*arrays: Any) -> Any:
         out = impl(np, *arrays, **fixed)
-        return tuple(map(np.asarray, out)) if type(out) is tuple else np.asarray(out)
+        return tuple(map(_frozen, out)) if type(out) is tuple else _frozen(out)
 
     return call
+
+
+def _frozen(array: Any) -> np.ndarray[Any, Any]:
+    """An array that no view of it can change."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array
 
 
 class NumPy(BaseBackend):
@@ -38,11 +45,10 @@ class NumPy(BaseBackend):
     compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
 
     def array(self, data: Any, dtype: DType) -> Any:
-        return np.array(data, dtype)
+        return _frozen(np.array(data, dtype))
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         view: np.ndarray[Any, Any] = value.view()
-        view.flags.writeable = False
         return view
 
     def jax_array(self, value: Any) -> Any:

@@ -25,6 +25,7 @@ from functad.ops.plan import (
     check_inside,
     check_lengths,
     concrete,
+    every_value,
     integers,
     mask_values,
     one_axis,
@@ -215,7 +216,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None) -> Any:
     """
     x = operand(integers(x, None, "one_hot"))
     count = operator.index(num_classes)
-    values = concrete(x)
+    values = every_value(x)
     if values is not None and values.size and (values.min() < 0 or values.max() >= count):
         bad = int(values.min() if values.min() < 0 else values.max())
         raise OutOfBoundsError(f"one_hot: {bad} is not a class: num_classes={count} allows 0 to {count - 1}.")

@@ -204,6 +204,15 @@ class _Reading:
             ) from None
 
 
+def every_value(x: Any) -> Any:
+    """All elements of a tensor on the host, those of every row under vmap; None while jit is tracing."""
+    base = base_tensor(x)
+    try:
+        return base._backend.host(base._value)
+    except ConcreteValueError:
+        return None
+
+
 def concrete(x: Any) -> Any:
     """The elements of a tensor on the host, or None where it has no value yet (vmap, jit)."""
     try:
@@ -348,7 +357,7 @@ def check_lengths(x: Any, axis: int, indices: Any, where: str) -> None:
 def check_inside(x: Any, axis: int, indices: Any, where: str) -> None:
     """Raise if one of `indices` has a value outside an axis of `x`."""
     n = x.shape[axis]
-    values = concrete(indices) if isinstance(indices, Handle) else indices
+    values = every_value(indices) if isinstance(indices, Handle) else indices
     if values is not None and values.size and (values.min() < -n or values.max() >= n):
         refuse_outside(int(values.min() if values.min() < -n else values.max()), axis, x.shape, where)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
+from functad.errors import ArgumentTypeError
 from functad.levels import unrecorded
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+
+class no_grad(AbstractContextManager[None]):
     """Record nothing inside: a context manager and a decorator, as in PyTorch.
 
     A transform opened inside, such as `grad`, still works on its own.
@@ -20,5 +25,29 @@ def no_grad() -> Iterator[None]:
     ...     (w * 2).is_tracked
     False
     """
-    with unrecorded():
-        yield
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        region = unrecorded()
+        region.__enter__()
+        self._open.append(region)
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.pop().__exit__(None, None, None)
+
+    def __call__(self, fn: F) -> F:
+        """`fn`, recording nothing."""
+        if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise ArgumentTypeError(
+                f"no_grad: {fn.__name__} is a generator or coroutine function, whose body runs after the call; write "
+                "`with fd.no_grad():` inside it."
+            )
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with unrecorded():
+                return fn(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # it has the signature of fn

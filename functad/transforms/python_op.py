@@ -108,7 +108,8 @@ class Capture(Through):
         super().__init__(level)
         self.given = given  # by the id of the tensor from outside
         self.below = tracing.get()
-        self.known: dict[int, Tensor] = getattr(self.below, "known", {})
+        # what a function inside reaches is ours to replace too, even when its own level has closed by now
+        self.known: dict[int, Tensor] = {**getattr(self.below, "known", {}), **given}
         self.touched: set[int] = set()
         self.missing: dict[int, Tensor] = {}
 
