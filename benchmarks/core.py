@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import functad as fd
+from functad import tree
 
 try:
     import torch
@@ -68,7 +69,7 @@ def report(title: str, times: dict[str, list[float]], base: str) -> dict[str, An
 
 def _wait(out: Any) -> None:
     """Until asynchronous or deferred results are there, as a program that looks at each would have to."""
-    for leaf in jax.tree_util.tree_leaves(out):
+    for leaf in tree.leaves(out):
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
 

@@ -118,7 +118,12 @@ def functad_in_jax() -> None:
     np.testing.assert_allclose(w, [1.0, -1.0, 0.5], atol=0.05)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the three parts."""
     attention()
     gamma()
     functad_in_jax()
+
+
+if __name__ == "__main__":
+    main()

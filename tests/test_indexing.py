@@ -648,7 +648,9 @@ def test_one_hot(device):
         classes.one_hot(2)
     with pytest.raises(fd.errors.OutOfBoundsError, match="-1 is not a class"):
         ops.one_hot(fd.tensor([-1], device=device), 2)
-    assert vmap(lambda k: ops.one_hot(k, 2))(fd.tensor([1, 5], device=device)).tolist() == [[0, 1], [0, 0]]
+    assert vmap(lambda k: ops.one_hot(k, 2))(fd.tensor([1, 0], device=device)).tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(fd.errors.OutOfBoundsError, match="5 is not a class"):
+        vmap(lambda k: ops.one_hot(k, 2))(fd.tensor([1, 5], device=device))
 
 
 # --- every op of the family, by its own samples

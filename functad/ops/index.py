@@ -208,7 +208,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None) -> Any:
     """Integers as rows of a unit matrix, on a new last axis; float32 unless told otherwise.
 
     Raises `OutOfBoundsError` for a value outside 0 to `num_classes - 1` where values are known
-    (under vmap and jit its row is zero).
+    (under jit its row is zero).
 
     >>> import functad as fd
     >>> fd.ops.one_hot([1, 0], 3).tolist()

@@ -175,7 +175,7 @@ def zeros(type: Type, like: Any) -> Any:
 
 def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> Any:
     """The cotangent of a reduction, spread over the elements that were reduced."""
-    if not keepdims and axis:
+    if not keepdims and axis and g._shape:  # a scalar broadcasts to any shape as it is
         kept = tuple(1 if i in axis else n for i, n in enumerate(shape))
         g = bind(reshape_op, (g,), (kept,))
     return broadcast(g, shape)
