@@ -148,8 +148,8 @@ class Trace(BaseBackend):
     def program(self, outputs: Sequence[Tensor]) -> Program:
         """What was written down, giving `outputs`."""
         places = [self.place(x) for x in outputs]
-        program = Program(self.inputs, self.equations, places, self.types)
-        return Program(self.inputs, program.needed(places), places, self.types)
+        everything = Program(self.inputs, self.equations, places, self.types)
+        return Program(self.inputs, everything.needed(places), places, self.types)
 
     def _variable(self, type: Type) -> Tensor:
         self.types.append(type)

@@ -1,4 +1,4 @@
-"""The tensors a function reaches from outside: by closure, by global name, or through a Module."""
+"""The tensors a function reaches from outside: by closure, by global name, in containers and as attributes."""
 
 from __future__ import annotations
 

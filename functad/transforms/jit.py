@@ -181,8 +181,9 @@ def jit(
     """`fn`, compiled by XLA as a whole for each structure, shapes and dtypes of its arguments.
 
     Args:
-        fn: a function of pytrees of tensors. Tensors it reaches by closure, by global name or
-            through a Module are read anew at each call; anything else it captures is a constant.
+        fn: a function of pytrees of tensors. Tensors it reaches by closure, by global name, in
+            containers or as attributes of objects of your own classes are read anew at each call;
+            anything else it captures is a constant.
         static_argnums: positions of arguments that are plain Python values, compiled in.
         static_argnames: the same by name.
         donate_argnums: positions of arguments whose memory the result may take over.
