@@ -53,6 +53,7 @@ from functad.ops import stack as stack
 from functad.ops import where as where
 from functad.ops.rules import strict_ieee as strict_ieee
 from functad.ops.transfer import stop_gradient as stop_gradient
+from functad.random import seed as seed
 from functad.tensor import Tensor as Tensor
 from functad.transforms.checkpoint import checkpoint as checkpoint
 from functad.transforms.control_flow import cond as cond

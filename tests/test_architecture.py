@@ -19,7 +19,7 @@ from functad.transforms.vmap import vmap
 ROOT = Path(fd.__file__).parent
 
 LAYERS = (
-    ("errors", "levels", "source"),
+    ("errors", "generator", "levels", "source"),
     ("dtypes", "device"),
     ("dispatch",),
     ("tree",),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from functad import dtypes
+from functad import dtypes, generator
 from functad.backends.autodiff import Autodiff
 from functad.backends.batch import Axes, BatchedOp
 from functad.backends.forward import Forward
@@ -121,6 +121,7 @@ class Rerun:
         self.again = frozen(fn)
         self.frame = frame
         self.closed: tuple[Any, ...] = ()
+        self.draws: list[generator.Draw] = []  # from the default generator, the same in every run
         self.context = copy_context()
         self.x64 = dtypes.x64_enabled()
         self.precision = _matmul_precision()
@@ -145,7 +146,8 @@ class Rerun:
             return self.context.copy().run(run)
 
     def _run(self, fn: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        with capturing(inputs, self.closed, self) as (capture, tensors):
+        replay = generator.replaying(self.draws, self.runs > 1)
+        with replay, capturing(inputs, self.closed, self) as (capture, tensors):
             args, kwargs = self.frame.fill(tensors)
             outs, self.result = take_apart(fn(*args, **kwargs))
             return tuple([capture.leave(x) for x in outs])

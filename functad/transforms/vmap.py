@@ -11,6 +11,7 @@ from functad import tree
 from functad.backends.batch import Batch
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError, StructureError
+from functad.generator import refusing
 from functad.ops.operand import operand
 from functad.ops.shape import moveaxis
 from functad.transforms.arguments import alive, check_callable, opened, outputs, wraps
@@ -62,7 +63,7 @@ def vmap(
                 "vmap: the function was called without any array; pass an argument that holds one, or axis_size."
             )
         size = _size(leaves, axis_size, structure)
-        with opened(partial(Batch, size=size)) as batch:
+        with opened(partial(Batch, size=size)) as batch, refusing("vmap"):
             rows = [batch.wrap(_front(x.value, x.axis)) if x.axis is not None else x.value for x in leaves]
             args, kwargs = tree.unflatten(structure, rows)
             out = fn(*args, **kwargs)

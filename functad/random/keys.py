@@ -1,0 +1,215 @@
+"""Keys, and what every draw shares: the key is checked, JAX draws, on every device the same numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from functad import dtypes, generator
+from functad.backends.base import BaseBackend
+from functad.backends.trace import Trace
+from functad.creation import Shape, as_shape
+from functad.device import Device, checked
+from functad.dispatch import Handle, bind, tracing
+from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError
+from functad.ops.op import Op, Samples
+from functad.ops.operand import operand
+from functad.ops.rules import nondiff
+from functad.tensor import Tensor
+
+KEY = np.array([0, 7], np.uint32)
+
+
+def key(seed: int, device: Device | None = None) -> Tensor:
+    """A key made from a seed: two unsigned 32-bit integers, the same for the same seed (threefry, as in JAX).
+
+    >>> import functad as fd
+    >>> fd.random.key(0).tolist()
+    [0, 0]
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise ArgumentTypeError(f"random.key: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
+    data = np.asarray(jax.random.key_data(jax.random.key(number, impl="threefry2x32")))
+    where = checked(device, "random.key")
+    return where.lift(where.base.put(data, dtypes.uint32, "random.key"))
+
+
+def split(key: Any, num: Shape = 2) -> Tensor:
+    """`num` new keys (an int or a shape), stacked: the result has shape `(num, 2)`. Unpack or index them.
+
+    >>> import functad as fd
+    >>> k1, k2 = fd.random.split(fd.random.key(0))
+    >>> k1.shape
+    (2,)
+    """
+    return bind(split_op, (checked_key(key, "split"),), (as_shape(num, "random.split"),))
+
+
+def fold_in(key: Any, data: Any) -> Tensor:
+    """A new key from a key and an integer, such as a step count."""
+    key = checked_key(key, "fold_in")
+    data = operand(data, key, where="random.fold_in")
+    if data.dtype.kind not in "biu" or data.shape:
+        raise ArgumentTypeError(f"random.fold_in: data must be one integer, got {data.dtype}{list(data.shape)}.")
+    return bind(fold_in_op, (key, data.astype("uint32")))
+
+
+def seed(seed: int) -> None:
+    """Start the default generator again; what draws without a key (dropout, layers' first weights) follows from it.
+
+    The generator belongs to the process. After `fd.seed(n)` the draws of one thread come out the same in every
+    run, on every device; draws of several threads are each used once, in whatever order the threads run. A
+    checkpointed function draws the same numbers when it is run again.
+
+    >>> import functad as fd
+    >>> fd.seed(0)
+    >>> first = fd.random.draw_key()
+    >>> fd.seed(0)
+    >>> (first == fd.random.draw_key()).all().item()
+    True
+    """
+    _refuse_mapped_and_traced("fd.seed")
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise ArgumentTypeError(f"fd.seed: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
+    generator.current().seed(number)
+
+
+def draw_key(device: Device | None = None) -> Tensor:
+    """A fresh key from the default generator, another one at each call; see `fd.seed`.
+
+    Raises `ConcreteValueError` under vmap (all rows would share one key), jit and the bodies of loops (the key
+    would be drawn once, and compiled in); there pass a key.
+    """
+    if not generator.current().known():
+        _refuse_mapped_and_traced("random.draw_key")
+    where = checked(device, "random.draw_key")
+    if isinstance(_same(_ZERO), jax.core.Tracer):
+        _refuse("random.draw_key", "jax.jit (or another transform of JAX)")
+    seed, number = generator.current().draw()
+    return where.lift(_keys(where.base, seed, number // _BLOCK)[number % _BLOCK])
+
+
+_BLOCK = 32
+_ZERO = np.uint32(0)
+_same = jax.jit(lambda x: x)  # a tracer comes out where JAX is writing a function down
+
+
+@lru_cache(64)
+def _keys(base: BaseBackend, seed: int, block: int) -> tuple[Tensor, ...]:
+    """The keys of some draws in a row, made in one call: `fold_in(key(seed), number)`."""
+    first = base.put(np.asarray(block * _BLOCK & 0xFFFFFFFF, np.uint32))
+    keys: tuple[Tensor, ...] = base.run(key_block_op, (key(seed, Device(base)), first), ())
+    return keys
+
+
+def _refuse_mapped_and_traced(where: str) -> None:
+    mapped = generator.refused()
+    if mapped is not None:
+        raise ConcreteValueError(
+            f"{where}: under {mapped} a key from the default generator would be one for all rows. Pass keys instead, one "
+            f"per row: fd.{mapped}(f)(fd.random.split(key, n), x), and key=... to what draws."
+        )
+    trace = tracing.get()
+    while trace is not None and not isinstance(trace, Trace):  # code that runs now, such as a checkpointed function
+        trace = getattr(trace, "below", None)
+    if trace is not None:
+        _refuse(where, trace.what)
+
+
+def _refuse(where: str, what: str) -> None:
+    raise ConcreteValueError(
+        f"{where}: {what} runs the function once, to compile it, so a key from the default generator would be the same "
+        "in every call. Pass a key as an argument (fd.random.key, fd.random.split, fd.random.fold_in), and key=... to what "
+        "draws."
+    )
+
+
+def draw(op: Op, name: str, key: Any, shape: Shape, dtype: Any, device: Device | None, *params: Any) -> Tensor:
+    """Floats of a shape and dtype from an op on a key."""
+    wanted = float_dtype(dtype, name)
+    drawn = bind(op, (checked_key(key, name),), (*params, as_shape(shape, f"random.{name}"), wanted))
+    return placed(drawn, device)
+
+
+def float_dtype(dtype: Any, name: str) -> dtypes.DType:
+    """The dtype of floats to draw, the default one for None."""
+    wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, f"random.{name}")
+    if not dtypes.is_float(wanted):
+        raise DTypeError(f"random.{name}: draws floats, got dtype={wanted}; see fd.random.randint for integers.")
+    return wanted
+
+
+def placed(drawn: Tensor, device: Device | None) -> Tensor:
+    """What was drawn, on `device` if one was asked for."""
+    return drawn if device is None else drawn.to_device(device)
+
+
+def checked_key(key: Any, name: str) -> Tensor:
+    """`key` as a tensor, or an error that says how keys are made."""
+    if isinstance(key, Handle) and key.shape == (2,) and key.dtype == dtypes.uint32:
+        return key  # type: ignore[return-value]  # Tensor is the only kind of handle
+    if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
+        return Device.default().base.put(jax.random.key_data(key), dtypes.uint32)
+    several = isinstance(key, Handle) and key.ndim > 1 and key.shape[-1] == 2 and key.dtype == dtypes.uint32
+    advice = " These are several keys: take one with keys[i], or map over them with fd.vmap." if several else ""
+    raise ArgumentTypeError(
+        f"random.{name}: the first argument must be one key, as fd.random.key(0) makes it, got "
+        f"{f'{key.dtype}{list(key.shape)}' if isinstance(key, Handle) else repr(key)}.{advice}"
+    )
+
+
+def random_op(name: str, draw: Callable[..., Any], params: dict[str, Any], doc: str) -> Op:
+    """An op on one key, drawn by JAX on every backend."""
+    samples = Samples(make=lambda rng: [((KEY,), params)])
+    return nondiff(name, draw, numpy_impl=on_host(draw), samples=samples, doc=doc)
+
+
+def on_host(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """The same draw for NumPy arrays."""
+
+    def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
+        with jax.default_device(jax.devices("cpu")[0]):
+            return jax.tree_util.tree_map(np.asarray, draw(jax.numpy, *map(jax.numpy.asarray, arrays), **params))
+
+    return impl
+
+
+def wrap(key: Any) -> Any:
+    """The two integers as JAX's key."""
+    return jax.random.wrap_key_data(key, impl="threefry2x32")
+
+
+split_op = random_op(
+    "random_split",
+    lambda xp, key, *, num: jax.random.key_data(jax.random.split(wrap(key), num)),
+    {"num": (2,)},
+    "New keys from a key.",
+)
+fold_in_op = nondiff(
+    "random_fold_in",
+    lambda xp, key, data: jax.random.key_data(jax.random.fold_in(wrap(key), data)),
+    numpy_impl=on_host(lambda xp, key, data: jax.random.key_data(jax.random.fold_in(wrap(key), data))),
+    samples=Samples(make=lambda rng: [((KEY, np.uint32(3)), {})]),
+    doc="A new key from a key and a number.",
+)
+
+
+def _key_block(xp: Any, key: Any, first: Any) -> Any:
+    numbers = first + xp.arange(_BLOCK, dtype=dtypes.uint32)
+    return tuple(jax.random.key_data(jax.vmap(lambda n: jax.random.fold_in(wrap(key), n))(numbers)))
+
+
+key_block_op = nondiff(
+    "random_key_block", _key_block, numpy_impl=on_host(_key_block),
+    samples=Samples(make=lambda rng: [((KEY, np.uint32(3)), {})]),
+    doc="New keys from a key and the numbers that follow one.",
+)  # fmt: skip
