@@ -9,11 +9,13 @@ from functad.ops.activation import *  # each family lists its public names in __
 from functad.ops.arithmetic import *
 from functad.ops.at import *
 from functad.ops.contract import *
+from functad.ops.convolve import *
 from functad.ops.cumulative import *
 from functad.ops.describe import *
 from functad.ops.diagonal import *
 from functad.ops.einsum import *
 from functad.ops.elementary import *
+from functad.ops.floats import *
 from functad.ops.index import *
 from functad.ops.join import *
 from functad.ops.logic import *
