@@ -6,14 +6,24 @@ import math
 from typing import Any
 
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError
-from functad.ops.elementary import erfc, erfc_impl, exp, sigmoid, tanh, widened
-from functad.ops.logic import gate, where_op
+from functad.errors import ArgumentError, DTypeError
+from functad.ops.arithmetic import ratio, reciprocal, square
+from functad.ops.elementary import erfc, erfc_impl, exp, hypot, one_minus_square, sigmoid, tanh, widened
+from functad.ops.logic import gate, where, where_op
 from functad.ops.op import Samples
 from functad.ops.operand import operand, operands
 from functad.ops.rules import ONE, PAIR, align_rows, custom, elementwise, product, unbroadcast
 
-__all__ = ["gelu", "leaky_relu", "log_sigmoid", "relu", "sigmoid", "silu", "softplus"]
+__all__ = [
+    "elu_op", "gelu", "hardswish", "hardtanh_op", "leaky_relu", "log_sigmoid", "mish", "relu", "sigmoid", "silu",
+    "softplus", "softsign", "squareplus_op", "tanhshrink",
+]  # fmt: skip
+
+
+def _each(kinks: tuple[float, ...] = (), **params: Any) -> Samples:
+    """Samples of one input with these values of the parameters."""
+    return Samples([(shapes, params) for shapes, _ in ONE.cases], kinks=kinks)
+
 
 relu = custom(
     "relu", lambda xp, x: xp.maximum(x, xp.zeros((), x.dtype)), promote="numeric",
@@ -44,24 +54,99 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
     return bind(leaky_relu_op, (x, operand(negative_slope, x, x._dtype, "leaky_relu")))
 
 
-# --- smooth ones. `saturate` stands before products such as x * sigmoid'(x), which are inf * 0 at infinity: the
+# --- pieces of lines and exponentials
+
+
+def _hardtanh(xp: Any, x: Any, *, low: float, high: float) -> Any:
+    least, most = xp.asarray([low, high], x.dtype)
+    return xp.maximum(xp.minimum(x, most), least)  # NumPy's clip would widen bfloat16
+
+
+def _between(g: Any, x: Any, low: float, high: float) -> Any:
+    return gate(g, (x > low) & (x < high))
+
+
+hardtanh_op = custom(
+    "hardtanh", _hardtanh, vjp=_between, jvp=_between, samples=_each((-1.0, 1.5), low=-1.0, high=1.5),
+    batch=align_rows, doc="x limited to [low, high]; the derivative at a bound is 0.",
+)  # fmt: skip
+
+
+@widened
+def _elu(xp: Any, x: Any, *, alpha: float, scale: float, rate: float) -> Any:
+    return xp.where(x > 0, scale * x, scale * alpha * xp.expm1(rate * xp.minimum(x, xp.zeros((), x.dtype))))
+
+
+def _elu_partial(x: Any, alpha: float, scale: float, rate: float) -> Any:
+    return where(x > 0, scale, exp(gate(x, x <= 0) * rate) * (scale * alpha * rate))
+
+
+elu_op = elementwise(
+    "elu", _elu, _elu_partial, promote="float",
+    samples=_each((0.0,), alpha=1.5, scale=1.1, rate=0.7),
+    doc="scale * x where it is positive, else scale * alpha * (exp(rate * x) - 1).",
+)  # fmt: skip
+hardswish = elementwise(
+    "hardswish", widened(lambda xp, x: xp.where(x >= 3, x, xp.where(x <= -3, xp.zeros((), x.dtype), x * (x + 3) / 6))),
+    lambda x: where(x >= 3, 1.0, gate(x / 3 + 0.5, x > -3)), promote="float",
+    samples=ONE._replace(low=-4.0, high=4.0, kinks=(-3.0, 3.0)),
+    doc="x * relu6(x + 3) / 6: 0 up to -3, x from 3 on; the derivatives there are 0 and 1.",
+)  # fmt: skip
+
+# --- smooth ones. `_saturated` stands before products such as x * sigmoid'(x), which are inf * 0 at infinity: the
 # limits below are where the factor is 0 in float64 too, so that nothing is lost.
 
 
-def _saturate(xp: Any, x: Any, *, limit: int) -> Any:
-    low, high = xp.asarray([-limit, limit], x.dtype)
-    return xp.maximum(xp.minimum(x, high), low)  # NumPy's clip would widen bfloat16
+def _saturated(x: Any, limit: float) -> Any:
+    return bind(hardtanh_op, (x,), (-limit, limit))
 
 
-saturate = custom(
-    "saturate", _saturate,
-    vjp=lambda g, x, limit: gate(g, abs(x) < limit), jvp=lambda t, x, limit: gate(t, abs(x) < limit),
-    samples=Samples([(shapes, {"limit": 1.5}) for shapes, _ in ONE.cases], kinks=(-1.5, 1.5)),
-    batch=align_rows, doc="x limited to [-limit, limit].",
+@widened
+def _softplus(xp: Any, x: Any, *, beta: float, threshold: float) -> Any:
+    scaled = x if beta == 1 else x * beta
+    soft = xp.logaddexp(scaled, xp.zeros((), x.dtype))
+    soft = soft if beta == 1 else soft / beta
+    return soft if threshold == math.inf else xp.where(scaled > threshold, x, soft)
+
+
+def _softplus_partial(x: Any, beta: float, threshold: float) -> Any:
+    scaled = x if beta == 1 else x * beta
+    return sigmoid(scaled) if threshold == math.inf else where(scaled > threshold, 1.0, sigmoid(scaled))
+
+
+@widened
+def _softsign(xp: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        raise DTypeError(f"softsign: takes real numbers, got {x.dtype}.")
+    return xp.where(xp.isinf(x), xp.sign(x), x / (1 + xp.abs(x)))
+
+
+@widened
+def _squareplus(xp: Any, x: Any, *, b: float) -> Any:
+    r = xp.hypot(x, xp.asarray(math.sqrt(b), x.dtype))
+    return xp.where(x < 0, b / 2 / (r - xp.minimum(x, xp.zeros((), x.dtype))), (x + r) / 2)
+
+
+softplus_op = elementwise(
+    "softplus", _softplus, _softplus_partial, promote="float",
+    samples=Samples([
+        *[(shapes, {"beta": 1.0, "threshold": math.inf}) for shapes, _ in ONE.cases],
+        (((3, 2),), {"beta": 2.0, "threshold": 1.0}),
+    ], kinks=(0.5,)),
+    doc="log(1 + exp(beta * x)) / beta, stable; x itself where beta * x is above the threshold.",
 )  # fmt: skip
-softplus = elementwise(
-    "softplus", widened(lambda xp, x: xp.logaddexp(x, xp.zeros((), x.dtype))), lambda x: sigmoid(x), promote="float",
-    samples=ONE, doc="log(1 + exp(x)), stable.",
+softsign = elementwise(
+    "softsign", _softsign,
+    lambda x: square(reciprocal(1 + abs(x))), promote="float", samples=ONE._replace(kinks=(0.0,)),
+    doc="x / (1 + |x|).",
+)  # fmt: skip
+squareplus_op = elementwise(
+    "squareplus", _squareplus, lambda x, out, b: where(x == math.inf, 1.0, ratio(out, hypot(x, math.sqrt(b)))),
+    promote="float", samples=_each(b=4.0), doc="(x + sqrt(x * x + b)) / 2, without cancellation for negative x.",
+)  # fmt: skip
+tanhshrink = elementwise(
+    "tanhshrink", widened(lambda xp, x: x - xp.tanh(x)), lambda x: square(tanh(x)), promote="float", samples=ONE,
+    doc="x - tanh(x).",
 )  # fmt: skip
 log_sigmoid = elementwise(
     "log_sigmoid", widened(lambda xp, x: -xp.logaddexp(-x, xp.zeros((), x.dtype))), lambda x: sigmoid(-x),
@@ -76,7 +161,7 @@ def _silu(xp: Any, x: Any) -> Any:
 
 
 def _silu_partial(x: Any) -> Any:
-    x = x if x._dtype.kind == "c" else bind(saturate, (x,), (1000,))
+    x = x if x._dtype.kind == "c" else _saturated(x, 1000.0)
     s = sigmoid(x)
     return s * (1 + x * (1 - s))
 
@@ -93,19 +178,35 @@ def _gelu(xp: Any, x: Any, *, approximate: str) -> Any:
 
 def _gelu_partial(x: Any, approximate: str) -> Any:
     if approximate == "tanh":
-        x = bind(saturate, (x,), (_TANH_LIMIT,))
+        x = _saturated(x, _TANH_LIMIT)
         t = tanh(_TANH_SCALE * (x + _TANH_CUBIC * x**3))
         slope = _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x**2)
         return 0.5 * (1 + t) + 0.5 * x * (1 - t) * (1 + t) * slope
-    x = bind(saturate, (x,), (40,))
+    x = _saturated(x, 40.0)
     return 0.5 * erfc(x * -math.sqrt(0.5)) + x * exp(x * x * -0.5) / math.sqrt(2 * math.pi)
 
 
-_TANH_LIMIT = 25
+_TANH_LIMIT = 25.0
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
+
+@widened
+def _mish(xp: Any, x: Any) -> Any:
+    t = xp.tanh(xp.logaddexp(x, xp.zeros((), x.dtype)))
+    return xp.where(t == 0, t, x * t)
+
+
+def _mish_partial(x: Any) -> Any:
+    x = _saturated(x, 1000.0)
+    t = tanh(bind(softplus_op, (x,), (1.0, math.inf)))
+    return t + x * one_minus_square(t) * sigmoid(x)
+
+
 silu = elementwise("silu", _silu, _silu_partial, promote="float", samples=ONE, doc="x * sigmoid(x).")
+mish = elementwise(
+    "mish", _mish, _mish_partial, promote="float", samples=ONE, doc="x * tanh(softplus(x)), smooth as a whole.",
+)  # fmt: skip
 gelu_op = elementwise(
     "gelu", _gelu, _gelu_partial, promote="float", doc="x * Phi(x), Phi the normal distribution function.",
     samples=Samples([(shapes, {"approximate": a}) for a in ("none", "tanh") for shapes, _ in ONE.cases]),
@@ -124,3 +225,13 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}.')
     return bind(gelu_op, operands("gelu", "float", (x,)), (approximate,))
+
+
+def softplus(x: Any, beta: float = 1.0, threshold: float = math.inf) -> Any:
+    """log(1 + exp(beta * x)) / beta, without overflow; `x` itself where `beta * x` is above `threshold`.
+
+    >>> import functad as fd
+    >>> fd.grad(fd.ops.softplus)(0.0).item()
+    0.5
+    """
+    return bind(softplus_op, operands("softplus", "float", (x,)), (float(beta), float(threshold)))

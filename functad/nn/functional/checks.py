@@ -1,0 +1,116 @@
+"""What the functions of this package ask of their arguments, with one message for each mistake."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from functad import ops
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, OutOfBoundsError, ShapeError
+from functad.ops.operand import operand, operands
+from functad.ops.plan import every_value
+from functad.ops.rules import widen
+
+__all__: list[str] = []
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def floats(where: str, *xs: Any) -> Any:
+    """Tensors of one float dtype; a single one is returned as it is."""
+    found = operands(where, "float", xs)
+    return found if len(xs) > 1 else found[0]
+
+
+def number(where: str, name: str, value: Any) -> float:
+    """A real number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r} of type {type(value).__name__}.")
+    return float(value)
+
+
+def probability(where: str, p: Any) -> float:
+    """A number between 0 and 1."""
+    value = number(where, "p", p)
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{where}: p is the probability of dropping, a number from 0 to 1, got p={p!r}.")
+    return value
+
+
+def check_reduction(where: str, reduction: str, allowed: Sequence[str] = REDUCTIONS) -> None:
+    """Raise unless `reduction` is one that `where` knows."""
+    if reduction not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise ArgumentError(f"{where}: reduction must be one of {listed}, got {reduction!r}.")
+
+
+def reduced(loss: Any, reduction: str) -> Any:
+    """The losses of all elements: as they are, their mean or their sum."""
+    if reduction == "none":
+        return loss
+    return ops.mean(loss) if reduction == "mean" else ops.sum(loss)
+
+
+def weighted(loss: Any, weight: Any, reduction: str) -> Any:
+    """The same with a weight for each element; the mean is over the weights, as in torch's `mse_loss`."""
+    if weight is None:
+        return reduced(loss, reduction)
+    weight = operand(weight, loss, loss.dtype)
+    loss = loss * ops.broadcast_to(weight, loss.shape)
+    if reduction == "mean":
+        return ops.sum(loss) / ops.sum(ops.broadcast_to(weight, loss.shape))
+    return reduced(loss, reduction)
+
+
+def check_same_shape(where: str, input: Any, target: Any) -> None:
+    """Raise unless `target` has the shape of `input`, or is a number: broadcasting would hide a mistake."""
+    if target.shape != input.shape and target.ndim:
+        raise ShapeError(
+            f"{where}: target has shape {target.shape} and input {input.shape}; they must be equal, since broadcasting one "
+            f"against the other would average losses of pairs that do not belong together. Write "
+            f"target.reshape({input.shape}), or ops.broadcast_to if you mean it."
+        )
+
+
+def signs(where: str, target: Any, like: Any) -> Any:
+    """A target of labels 1 and -1 in the dtype of `like`."""
+    return operand(target, like, like.dtype, where)
+
+
+def classes(where: str, target: Any, count: int, like: Any, ignore_index: int | None = None) -> Any:
+    """Class indices as an int tensor; where they are known, raise for one that is not below `count`."""
+    target = operand(target, like, where=where)
+    if target.dtype.kind not in "iu":
+        raise DTypeError(
+            f"{where}: target holds class indices, which are ints, got {target.dtype}{list(target.shape)}. Write "
+            "target.astype(int); class probabilities must have the shape of the input."
+        )
+    values = every_value(target)
+    if values is not None:
+        wrong = (values < 0) | (values >= count)
+        if ignore_index is not None:
+            wrong &= values != ignore_index
+        if wrong.any():
+            refuse_class(where, int(values[wrong].flat[0]), count, ignore_index)
+    return target
+
+
+def refuse_class(where: str, index: int, count: int, ignore_index: int | None) -> NoReturn:
+    """Raise for a class that does not exist."""
+    also = "" if ignore_index is None else f", or ignore_index={ignore_index} to leave an element out"
+    raise OutOfBoundsError(
+        f"{where}: target holds the class {index}, but there are {count} classes: use 0 to {count - 1}{also}."
+    )
+
+
+def wide(*xs: Any) -> Any:
+    """Tensors in the dtype in which sums are kept: float32 for half types; None as it is."""
+    found = tuple([x if x is None else widen(x) for x in xs])
+    return found if len(xs) > 1 else found[0]
+
+
+def known(x: Any) -> Any:
+    """The elements of a tensor, array or number on the host; None where they have no values yet."""
+    return every_value(x) if isinstance(x, Handle) else every_value(operand(x))
