@@ -9,6 +9,7 @@ from functad.ops.activation import *  # each family lists its public names in __
 from functad.ops.arithmetic import *
 from functad.ops.at import *
 from functad.ops.contract import *
+from functad.ops.conv import *
 from functad.ops.convolve import *
 from functad.ops.cumulative import *
 from functad.ops.describe import *
