@@ -26,4 +26,5 @@ from functad.ops.order import *
 from functad.ops.reduce import *
 from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, multilinear, neg, nondiff, reduction
 from functad.ops.shape import *
+from functad.ops.standardize import *
 from functad.ops.transfer import *

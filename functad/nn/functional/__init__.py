@@ -7,4 +7,5 @@
 """
 
 from functad.nn.functional.activation import *  # each family lists its names in __all__
+from functad.nn.functional.norm import *
 from functad.ops import one_hot as one_hot

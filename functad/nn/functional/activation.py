@@ -10,6 +10,7 @@ from functad.errors import ArgumentError, ShapeError
 from functad.nn.functional.checks import floats, number
 from functad.ops.activation import elu_op, hardtanh_op, squareplus_op
 from functad.ops.axes import normalize_axis
+from functad.ops.logic import gate
 from functad.ops.operand import operand
 from functad.ops.transfer import stop_gradient
 
@@ -76,7 +77,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Any:
     [-1.0, 0.0, 0.0]
     """
     x = floats("hardshrink", x)
-    return ops.logic.gate(x, ops.logical_not(abs(x) <= number("hardshrink", "lambd", lambd)))  # NaN stays
+    return gate(x, ops.logical_not(abs(x) <= number("hardshrink", "lambd", lambd)))  # NaN stays
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Any:
@@ -91,7 +92,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Any:
     x, size = floats("softshrink", x), number("softshrink", "lambd", lambd)
     if size < 0:
         raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}.")
-    return ops.logic.gate(x - ops.sign(x) * size, ops.logical_not(abs(x) <= size))
+    return gate(x - ops.sign(x) * size, ops.logical_not(abs(x) <= size))
 
 
 def threshold(x: Any, threshold: float, value: float) -> Any:
