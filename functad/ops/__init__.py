@@ -19,6 +19,10 @@ from functad.ops.elementary import *
 from functad.ops.floats import *
 from functad.ops.index import *
 from functad.ops.join import *
+from functad.ops.linalg_det import *
+from functad.ops.linalg_eigen import *
+from functad.ops.linalg_solve import *
+from functad.ops.linalg_svd import *
 from functad.ops.logic import *
 from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
