@@ -48,11 +48,16 @@ from functad.errors import FunctadError as FunctadError
 from functad.gradients import GradientReport as GradientReport
 from functad.gradients import Gradients as Gradients
 from functad.gradients import Reason as Reason
+from functad.module import Module as Module
+from functad.module import ParamGroup as ParamGroup
+from functad.module import field as field
 from functad.ops import concatenate as concatenate
 from functad.ops import stack as stack
 from functad.ops import where as where
 from functad.ops.rules import strict_ieee as strict_ieee
 from functad.ops.transfer import stop_gradient as stop_gradient
+from functad.param import Param as Param
+from functad.param import ParamId as ParamId
 from functad.random import seed as seed
 from functad.tensor import Tensor as Tensor
 from functad.transforms.checkpoint import checkpoint as checkpoint

@@ -38,6 +38,10 @@ class UnknownAttributeError(FunctadError, AttributeError):
     """An attribute or method that an object does not have; the message names those it has."""
 
 
+class MissingForwardError(FunctadError, NotImplementedError):
+    """A call of a Module whose class defines no `forward`."""
+
+
 class OutOfBoundsError(FunctadError, IndexError):
     """An index outside its axis."""
 
@@ -91,3 +95,11 @@ class MissingDependencyError(FunctadError, ImportError):
 
 class CheckFailedError(FunctadError, AssertionError):
     """A derivative or an op that `functad.testing` found to be wrong."""
+
+
+class FunctadWarning(UserWarning):
+    """Base class of the warnings functad gives."""
+
+
+class IntermediateParamsWarning(FunctadWarning):
+    """A Module whose parameters are no leaves: their gradients belong to the parameters they were computed from."""

@@ -6,7 +6,7 @@ library, with arrays and other values as leaves. `None` has no leaf, as in JAX.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -75,6 +75,52 @@ def paths_of(structure: Structure) -> list[str]:
 def is_leaf(x: Any) -> bool:
     """Whether `x` is a leaf by itself (None is none)."""
     return optree.tree_is_leaf(x, none_is_leaf=False, namespace=_NAMESPACE)
+
+
+def one_level(x: Any) -> tuple[list[Any], tuple[Any, ...], Callable[[Sequence[Any]], Any]] | None:
+    """The children of a container, the keys it has them under, and how to make it of others; None for a leaf."""
+    if x is None or (is_leaf(x) and not (type(x) not in _leaf_types and _adopt(x))):
+        return None
+    children, metadata, keys, make = optree.tree_flatten_one_level(x, none_is_leaf=False, namespace=_NAMESPACE)
+    return children, keys, lambda parts: make(metadata, parts)
+
+
+class Place(optree.PyTreeEntry):
+    """Where a child of a registered class is: an attribute, and the keys within it: `.layers[0]`."""
+
+    __slots__ = ()
+
+    def __call__(self, node: Any) -> Any:
+        """What is there in `node`."""
+        name, *keys = self.entry if isinstance(self.entry, tuple) else (self.entry,)
+        child = getattr(node, name)
+        for key in keys:
+            child = getattr(child, key) if isinstance(key, str) and hasattr(child, key) else child[key]
+        return child
+
+    def codify(self, node: str = "") -> str:
+        """The place as code."""
+        return node + written(self.entry)
+
+
+def written(place: Any) -> str:
+    """An attribute (and the keys within it) as code."""
+    if not isinstance(place, tuple):
+        return f".{place}"
+    return f".{place[0]}" + "".join([f"[{key!r}]" for key in place[1:]])
+
+
+def register(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Make a class known to both libraries: `flatten` gives the children, what is static, and the children's places."""
+    everywhere = optree.registry.__GLOBAL_NAMESPACE
+    optree.register_pytree_node(kind, flatten, unflatten, path_entry_type=Place, namespace=everywhere)
+
+    def with_keys(node: Any) -> Any:
+        children, static, places = flatten(node)
+        keys = [jax.tree_util.GetAttrKey(written(place)[1:]) for place in places]
+        return tuple(zip(keys, children, strict=True)), static
+
+    jax.tree_util.register_pytree_with_keys(kind, with_keys, unflatten, lambda node: flatten(node)[:2])
 
 
 def up_to(structure: Structure, tree: Any, where: str) -> list[Any]:

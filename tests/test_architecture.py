@@ -29,6 +29,7 @@ LAYERS = (
     ("tape", "gradients"),
     ("backends",),
     ("creation",),
+    ("param",),
     ("transforms",),
     ("module", "random", "special", "numpy", "quant"),
     ("nn",),

@@ -1,3 +1,4 @@
-"""Neural networks: functions for now, layers to come."""
+"""Neural networks: layers, and the functions they are made of (`functad.nn.functional`)."""
 
 from functad.nn import functional as functional
+from functad.nn.linear import Linear as Linear

@@ -12,6 +12,7 @@ from functad.errors import ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import zeros
+from functad.param import leaves_on
 from functad.transforms.arguments import (
     Argnums,
     below,
@@ -91,7 +92,7 @@ def differentiate(
     numbers = indices(argnums, len(args), where)
     primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic, args)
     with opened(Autodiff) as tape:
-        inputs = [tape.leaf(x) if dtypes.is_inexact(x._dtype) else x for x in primals]
+        inputs = leaves_on(tape, primals, [s.num_leaves for s in structures])
         call = list(args)
         for i, arg in zip(numbers, unflatten(structures, inputs), strict=True):
             call[i] = arg

@@ -9,6 +9,7 @@ from typing import Any
 from functad import tree
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import base_tensor
+from functad.param import leaves_on
 from functad.tape import AnyNode
 from functad.transforms.arguments import (
     Blank,
@@ -104,7 +105,7 @@ def trace_back(
     values, structures = tensors(primals, where, "argument {}")
     with opened(Autodiff) as tape:
         blanks = [Blank(x) for x in values]
-        inputs = [tape.leaf(x) if of.smooth else x for x, of in zip(values, blanks, strict=True)]
+        inputs = leaves_on(tape, values, [s.num_leaves for s in structures])
         out, aux = split_aux(fn(*unflatten(structures, inputs)), has_aux, where)
         results, structure = outputs(out, tape, where)
         if has_aux:

@@ -1,0 +1,61 @@
+"""Linear maps as layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from functad import random
+from functad.device import Device, checked
+from functad.errors import ArgumentError
+from functad.module import Module, field
+from functad.param import Param
+from functad.tensor import Tensor
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`; `weight` is `[out_features, in_features]`, as in torch.
+
+    Args:
+        in_features: the length of the last axis of what it takes.
+        out_features: that of what it returns.
+        bias: whether it adds one.
+        key: where its numbers are drawn from, uniform in +-1/sqrt(in_features) as in torch; the
+            generator of `fd.seed` without it.
+        dtype: of the parameters; the default float without it.
+        device: where they are; on an autodiff device they require grad at once.
+
+    >>> import functad as fd
+    >>> fd.nn.Linear(3, 2, key=fd.random.key(0))(fd.ones((5, 3))).shape
+    (5, 2)
+    """
+
+    in_features: int = field(static=True)
+    out_features: int = field(static=True)
+    weight: Param
+    bias: Param | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        key: Tensor | None = None,
+        dtype: Any = None,
+        device: Device | None = None,
+    ):
+        if in_features < 0 or out_features < 0:
+            raise ArgumentError(f"Linear: the sizes must not be negative, got {in_features} and {out_features}.")
+        device = checked(device, "Linear")
+        bound = 1 / math.sqrt(in_features) if in_features else 0.0
+        key_w, key_b = random.split(random.draw_key() if key is None else key)
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Param(random.uniform(key_w, (out_features, in_features), dtype, -bound, bound, device=device))
+        self.bias = Param(random.uniform(key_b, (out_features,), dtype, -bound, bound, device=device)) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        """The map of the last axis."""
+        out = x @ self.weight.T
+        return out if self.bias is None else out + self.bias
