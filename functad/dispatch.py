@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from functad.dtypes import DType
 from functad.errors import DeviceError, LevelError, StrategyMismatchError
-from functad.levels import Level
+from functad.levels import BASE, Level
 
 if TYPE_CHECKING:
     from functad.device import Device
@@ -43,13 +43,15 @@ class Handle:
     """What dispatch needs of a tensor: its interpreter, that interpreter's value, its type.
 
     `_value` is an array at the base and a tensor of the level below elsewhere; `_context` is what
-    the interpreter attaches to it (a tape node, a tangent).
+    the interpreter attaches to it (a tape node, a tangent). A tensor whose op is recorded and has
+    not run lacks them; `_entry` then says where it is recorded.
     """
 
-    __slots__ = ("__weakref__", "_backend", "_context", "_dtype", "_shape", "_value")
+    __slots__ = ("__weakref__", "_backend", "_context", "_dtype", "_entry", "_shape", "_value")
     _backend: Any
     _value: Any
     _context: Any
+    _entry: Any
 
     def __init__(self, backend: Any, value: Any, context: Any, shape: tuple[int, ...], dtype: DType):
         self._backend = backend
@@ -57,6 +59,7 @@ class Handle:
         self._context = context
         self._shape = shape
         self._dtype = dtype
+        self._entry = None
 
     shape: property = property(attrgetter("_shape"), doc="The length of each axis.")
     dtype: property = property(attrgetter("_dtype"), doc="The element type, a `numpy.dtype`.")
@@ -98,9 +101,21 @@ def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
 
 def base_tensor(x: Any) -> Any:
     """The tensor at the base under every level of `x`."""
-    while isinstance(x._value, Handle):
+    while x._backend.level != BASE and isinstance(x._value, Handle):
         x = x._value
     return x
+
+
+def base_backend(x: Any) -> Any:
+    """The backend of the tensor at the base under every level of `x`."""
+    while x._backend.level != BASE:
+        entry = x._entry
+        if entry is not None:
+            return entry.recording.fusion
+        if not isinstance(x._value, Handle):
+            break
+        x = x._value
+    return x._backend
 
 
 def run_closed(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:

@@ -346,6 +346,9 @@ class Tensor(Operators, Methods):
     if not TYPE_CHECKING:  # type checkers are to see that the name is missing
 
         def __getattr__(self, name):
+            if name in ("_value", "_context"):  # its op is recorded and has not run
+                entry = self._entry
+                return object.__getattribute__(self, name) if entry is None else entry.read(self, name)
             raise missing_attribute(name)
 
     def __format__(self, spec: str) -> str:

@@ -32,9 +32,12 @@ def train(device, steps):
 
 def test_a_training_loop_equals_the_unfused_one_and_settles_on_few_structures(fused):
     np.testing.assert_allclose(train(fused, 12), train(fd.Device.cpu(fusion=False), 12), rtol=1e-5)
-    before = len(fused.base.structures)
+    for _ in range(2):  # what a run leaves pending is run with the start of the next one
+        train(fused, 12)
+    before = fused.base.counts["compiled"]
+    states = fused.base.states
     train(fused, 12)
-    assert len(fused.base.structures) == before
+    assert (fused.base.counts["compiled"], fused.base.states) == (before, states)
 
 
 def test_shape_errors_come_from_the_line_that_made_them(fused):
@@ -48,10 +51,10 @@ def test_shape_errors_come_from_the_line_that_made_them(fused):
 def test_values_are_computed_when_they_are_observed(fused):
     x = fd.tensor([1.0, 2.0], device=fused)
     y = (x * 3 + 1).exp()
-    assert y._value.array is None
+    assert y._entry is not None
     assert y.shape == (2,)
     np.testing.assert_allclose(y.numpy(), np.exp([4.0, 7.0]), rtol=1e-6)
-    assert y._value.array is not None
+    assert y._entry is None
 
 
 @pytest.mark.parametrize("repeat", [1, 3])

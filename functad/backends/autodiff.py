@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from functad.backends.fusion_record import record_on
 from functad.device import DECORATORS, Device, GradientCheckpointing
 from functad.dispatch import base_tensor, bind, run_closed
 from functad.dtypes import is_inexact
@@ -46,6 +47,8 @@ class Autodiff:
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
+        if (deferred := record_on(self, op, inputs, params)) is not None:
+            return deferred
         lowered = []
         contexts = []
         tracked = 1  # one bit per input, under a leading 1
@@ -216,6 +219,8 @@ class Autodiff:
                 "backward() would have to differentiate an outer tape through it. Return the loss and let the "
                 "transform differentiate it, or put inputs on a tape of their own inside: x.autodiff().require_grad()."
             )
+        if cotangent is None and (found := self._deferred(x, not retain_graph)) is not None:
+            return found
         if not x._context.tracked:
             raise NotTrackedError(
                 "backward() requires a tracked autodiff tensor, and no leaf that requires grad reaches this one; call "
@@ -230,9 +235,19 @@ class Autodiff:
 
     def gradients(self, x: Tensor) -> Gradients:
         """The gradients of a scalar with respect to the leaves of this tape; none if it has none."""
+        if x._backend is self and (found := self._deferred(x, release=False)) is not None:
+            return found
         if x._backend is not self or not x._context.tracked:
             return Gradients(self.level, {}, [])
         return self._sweep(x, operand(1, x._value, x._dtype), release=False)
+
+    def _deferred(self, x: Tensor, release: bool) -> Gradients | None:
+        """The gradients of a tensor whose op has not run yet, by the structure of the whole."""
+        entry = x._entry
+        if entry is None or not (recording := entry.recording):
+            return None
+        found = recording.fusion.pull(x, release)
+        return None if found is None else Gradients.of(self.level, found)
 
     def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:
         found = base_tensor(x)._backend.sweep([(x._context, seed)], [x._value], release)

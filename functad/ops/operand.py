@@ -10,7 +10,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_backend
 from functad.dtypes import DType
 from functad.errors import ArgumentTypeError, DTypeError
 
@@ -23,7 +23,7 @@ def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
         return x if dtype is None or x._dtype == dtype else x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
-    base = base_tensor(like)._backend if like is not None else Device.default().base
+    base = base_backend(like) if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
     return base.put(as_array(x, where), dtype)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_backend, base_tensor
 from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -290,7 +290,7 @@ def _is_int(item: Any) -> bool:
 
 def start(x: Any, position: int, n: int) -> Any:
     """A position on an axis of `x` of length `n` as a 0-d tensor beside `x`."""
-    return base_tensor(x)._backend.scalar(position, position_dtype(n))
+    return base_backend(x).scalar(position, position_dtype(n))
 
 
 def bounds(item: slice, n: int, where: str) -> tuple[int, int, int]:

@@ -1,0 +1,208 @@
+"""What a recorded structure computes: the ops some results need, as programs forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from functad.backends.autodiff import Autodiff
+from functad.backends.fusion_record import CONSTANT, TRACKED, State, path
+from functad.backends.trace import open_trace
+from functad.dispatch import bind
+from functad.dtypes import is_inexact
+from functad.levels import deeper
+from functad.ops.operand import operand
+from functad.ops.rules import broadcast
+from functad.tape import Cut, Origin, sweep
+
+_MOST_ORIGINS = 8
+
+
+class Plan:
+    """One structure that ends in one way: which results are wanted, and from which one backward starts."""
+
+    def __init__(self, state: State, live: tuple[int, ...], root: int | None):
+        self.live = live
+        self.root = root
+        self.steps = path(state)
+        self.inputs = [kind for step in self.steps for kind in step.kinds]
+        wanted = set(live) if root is None else {*live, root}
+        self.needed = [False] * len(self.steps)
+        for i in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[i]
+            if any(p in wanted for p in range(step.first, step.size)):
+                self.needed[i] = True
+                wanted.update(step.inputs)
+        self.count = sum(self.needed)
+        self.last: dict[int, list[int]] = {}  # by step, the places that no later one reads
+        seen = wanted = set(live) if root is None else {*live, root}
+        for i in range(len(self.steps) - 1, -1, -1):
+            if self.needed[i]:
+                self.last[i] = [p for p in {*self.steps[i].inputs} if p not in seen]
+                seen.update(self.steps[i].inputs)
+        taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
+        self.roles = [taped[p] for p in live]
+        self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
+        self.novel = state.novel - (self.steps[0].parent.novel if self.steps else 0)  # type: ignore[union-attr]
+        self.met = 0
+        self.spent = 0.0  # seconds, op by op
+        self.call: Any = None
+        self.staged: Any = None
+        self.reached: tuple[int, ...] = ()
+        self.refused = False  # it reads values, so it cannot be written down
+        self.building: float | None = None  # seconds it took to write it down, until it has been compiled
+
+    def forget(self) -> None:
+        """Let go of the executables."""
+        self.call = self.staged = None
+        self.met = 0
+
+    # --- as programs
+
+    def _write(self, inputs: Sequence[Any], taped: bool) -> list[Any]:
+        """Run the needed ops on tensors that stand for the recording's knowns; the value at each place."""
+        values: list[Any] = []
+        given = iter(inputs)
+        for step, needed in zip(self.steps, self.needed, strict=True):
+            values += [next(given) for _ in step.kinds]
+            if not needed:
+                values += [None] * len(step.types)
+                continue
+            ins = [
+                _constant(values[p]) if plain else values[p] for p, plain in zip(step.inputs, step.plain, strict=True)
+            ]
+            if taped and not step.taped:
+                ins = [_untaped(x) for x in ins]
+            out = bind(step.op, ins, step.params)
+            values += out if type(out) is tuple else [out]
+        return values
+
+    def forward(self, fusion: Any) -> Any:
+        """The program that computes the live results."""
+        with deeper() as level, open_trace(level, fusion, "fusion") as trace:
+            inputs = [trace.input(k.shape, k.dtype) for k in self.inputs]
+            values = self._write(inputs, taped=False)
+            return trace.program([values[p] for p in self.live])
+
+    def evaluator(self) -> Callable[..., Any]:
+        """A function of arrays that computes the live results."""
+        steps, needed, live = self.steps, self.needed, self.live
+
+        def evaluate(*arrays: Any) -> Any:
+            values: list[Any] = []
+            given = iter(arrays)
+            for step, want in zip(steps, needed, strict=True):
+                values += [next(given) for _ in step.kinds]
+                if not want:
+                    values += [None] * len(step.types)
+                    continue
+                fixed = dict(zip(step.op.params, step.params, strict=True))
+                out = step.op.impl(jnp, *[values[p] for p in step.inputs], **fixed)
+                values += out if type(out) is tuple else [out]
+            return [values[p] for p in live]
+
+        return evaluate
+
+    def backward(self, fusion: Any) -> Callable[..., Any]:
+        """A function of arrays that computes the live results and the gradients of the tracked inputs it `reached`."""
+        with deeper() as level, open_trace(level, fusion, "fusion") as trace:
+            variables = [trace.input(k.shape, k.dtype) for k in self.inputs]
+            with deeper() as above:
+                tape = Autodiff(above)
+                inputs = [
+                    v if k.role == CONSTANT else tape.leaf(v) if k.role == TRACKED else tape.lift(v)
+                    for v, k in zip(variables, self.inputs, strict=True)
+                ]
+                values = self._write(inputs, taped=True)
+                loss = values[self.root]  # type: ignore[index]
+                seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
+                found = sweep([(loss._context, seed)])
+                tape.close()
+            leaves = {x._context.id: i for i, (x, k) in enumerate(zip(inputs, self.inputs, strict=True)) if k.role == TRACKED}
+            self.reached = tuple([i for leaf, i in leaves.items() if leaf in found.gradients])
+            grads = [found.gradients[leaf] for leaf in leaves if leaf in found.gradients]
+            program = trace.program([*[_untaped(values[p]) for p in self.live], *grads])
+
+        def whole(*arrays: Any) -> Any:
+            return program.call(_call, arrays)
+
+        return whole
+
+
+def _call(op: Any, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
+    return op.impl(jnp, *inputs, **dict(zip(op.params, params, strict=True)))
+
+
+def _constant(x: Any) -> Any:
+    """What a tensor below the tape is to the op."""
+    return x._value if type(x._backend) is Autodiff else x._backend.detach(x)
+
+
+def _untaped(x: Any) -> Any:
+    return x._value if type(x._backend) is Autodiff else x
+
+
+def arrays_of(knowns: Sequence[Any]) -> list[Any]:
+    """The arrays of tensors from outside, on the tape or below it."""
+    return [v if isinstance(v := x._value, jax.Array) else v._value for x in knowns]
+
+
+# --- where constants came from
+
+
+def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Origin, ...]], list[tuple[Origin, ...]]]:
+    """Per place that is a constant of the tape: what it came from; and all that tracked ops met.
+
+    `contexts` has, per known, its leaves if it is tracked, its origins if it is a constant, else None.
+    """
+    about: list[Any] = []
+    met = []
+    given = iter(contexts)
+    for step, needed in zip(plan.steps, plan.needed, strict=True):
+        about += [next(given) for _ in step.kinds]
+        if not (needed and step.taped):
+            about += [None] * len(step.types)
+            continue
+        parents = [a for p, plain in zip(step.inputs, step.plain, strict=True) if not plain and (a := about[p])]
+        constants = tuple([o for tracked, os in parents if not tracked for o in os])
+        leaves = tuple([found for tracked, found in parents if tracked])
+        if any(step.tracked) and constants:
+            met.append(constants)
+        for type, tracked in zip(step.types, step.tracked, strict=True):
+            cut = "detach" if is_inexact(type.dtype) else "int"
+            found = tuple([Cut(cut, part) for part in leaves]) + constants
+            about.append((True, leaves) if tracked else (False, found[-_MOST_ORIGINS:]))
+    return {p: a[1] for p, a in enumerate(about) if a and not a[0]}, met
+
+
+def context_summary(knowns: Sequence[Any]) -> list[Any]:
+    """What `origins_of` reads of the contexts: nothing that holds arrays."""
+    found: list[Any] = []
+    for x in knowns:
+        entry = x._entry
+        if entry is not None and entry.context is None and entry.recording is not None:
+            found.append((True, entry.recording.leaves))
+        elif (c := x._context) is None:
+            found.append(None)
+        else:
+            found.append((True, c.leaves) if c.tracked else (False, (c.id, *c.origins)))
+    return found
+
+
+class Origins:
+    """The origins a backward met, worked out when somebody asks."""
+
+    __slots__ = ("contexts", "found", "plan")
+
+    def __init__(self, plan: Plan, contexts: list[Any]):
+        self.plan = plan
+        self.contexts = contexts
+        self.found: Any = None
+
+    def __iter__(self) -> Any:
+        if self.found is None:
+            self.found = origins_of(self.plan, self.contexts)[1]
+        return iter(self.found)

@@ -1,0 +1,147 @@
+"""Programs as ops: one compiled call forward, one backward, one for tangents.
+
+The derivative of a program is a program: forward and backward are written down together, then
+split. What the outputs need runs forward; the rest runs backward; the variables that cross over
+are the residuals. So a compiled function is never run twice to differentiate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from functad import dtypes
+from functad.backends.autodiff import Autodiff
+from functad.backends.base import BaseBackend
+from functad.backends.forward import Forward
+from functad.backends.trace import Program, open_trace
+from functad.dispatch import bind
+from functad.levels import deeper
+from functad.ops.op import Cost, Keep, Op, Residuals, Type
+from functad.ops.rules import zeros
+from functad.tape import sweep
+
+
+class StagedOp(Op):
+    """A program as one op, compiled as a whole on XLA; its outputs are always a tuple."""
+
+    whole = True
+
+    def __init__(self, name: str, program: Program, base: BaseBackend, donate: tuple[int, ...] = ()):
+        super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
+        self.program = program
+        self.base = base
+        self.out_types = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
+        self.donate = donate  # type: ignore[misc]  # an instance's own
+        self.inputs = tuple(f"x{i}" for i in range(len(program.inputs)))
+        self.numpy_impl = _numpy_impl(program, base)
+        self.recorded = lru_cache(64)(self._recorded)  # type: ignore[method-assign]  # caches per op
+        self.joined = lru_cache(64)(self._joined)  # type: ignore[method-assign]
+
+    def takes(self, index: int) -> bool:
+        return dtypes.is_inexact(self.program.types[self.program.inputs[index]].dtype)
+
+    def _recorded(self, tracked: tuple[bool, ...]) -> Op:
+        return _split(self, tracked)
+
+    def _joined(self, moving: tuple[bool, ...]) -> Op:
+        """(*primals, *tangents of the moving ones) -> (*outputs, *their tangents)."""
+        types = [self.program.types[i] for i in self.program.inputs]
+        with deeper() as level, open_trace(level, self.base, self.name) as trace:
+            primals = [trace.input(*t) for t in types]
+            tangents = [trace.input(*t) if m else None for t, m in zip(types, moving, strict=True)]
+            with deeper() as above:
+                forward = Forward(above)
+                outs = self.program.run(*[forward.wrap(x, t) for x, t in zip(primals, tangents, strict=True)])
+                forward.close()
+            values, moved = [], []
+            for out in outs:
+                mine = out._backend is forward
+                values.append(out._value if mine else out)
+                tangent = out._context if mine else None
+                moved.append(zeros(Type(out._shape, out._dtype), values[-1]) if tangent is None else tangent)
+            program = trace.program([*values, *moved])
+        return StagedOp(f"jvp({self.name})", program, self.base)
+
+    def keep(self, tracked: tuple[bool, ...]) -> Keep:
+        return Keep(frozenset(), frozenset(), False)
+
+
+class RecordedOp(StagedOp):
+    """The forward half of a split program: outputs, then the residuals it computed."""
+
+    def __init__(
+        self, name: str, program: Program, base: BaseBackend, visible: int, kept: tuple[int, ...], backward: Any
+    ):
+        super().__init__(name, program, base)
+        self.visible = visible  # type: ignore[misc]  # an instance's own
+        self.kept = kept  # inputs that are residuals themselves
+        self.backward = backward
+
+    def keep(self, tracked: tuple[bool, ...]) -> Keep:
+        return Keep(frozenset(self.kept), frozenset(), True)
+
+    def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
+        op, moved, targets = self.backward
+        cotangents = [g[i] for i in moved]
+        pieces = iter(bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *cotangents]) if targets else ())
+        return [next(pieces) if i in targets else None for i in range(len(wanted))]
+
+
+def _split(op: StagedOp, tracked: tuple[bool, ...]) -> RecordedOp:
+    """Write forward and backward of a program down together, and cut between them."""
+    program = op.program
+    types = [program.types[i] for i in program.inputs]
+    with deeper() as level, open_trace(level, op.base, op.name) as trace:
+        inputs = [trace.input(*t) for t in types]
+        with deeper() as above:
+            tape = Autodiff(above)
+            leaves = [tape.leaf(x) if want else x for x, want in zip(inputs, tracked, strict=True)]
+            outs = program.run(*leaves)
+            values = [out._value if out._backend is tape else out for out in outs]
+            moved = [i for i, o in enumerate(outs) if o._backend is tape and o._context.tracked]
+            seeds = [trace.input(outs[i]._shape, outs[i]._dtype) for i in moved]
+            found = sweep([(outs[i]._context, g) for i, g in zip(moved, seeds, strict=True)])
+            tape.close()
+        targets = [i for i, x in enumerate(leaves) if tracked[i] and x._context.id in found.gradients]
+        grads = [found.gradients[leaves[i]._context.id] for i in targets]
+        joint = trace.program([*values, *grads])
+    return _cut(op, joint, len(inputs), len(values), moved, targets)
+
+
+def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[int], targets: list[int]) -> RecordedOp:
+    inputs, seeds = joint.inputs[:n_inputs], joint.inputs[n_inputs:]
+    outs, grads = joint.outputs[:n_outs], joint.outputs[n_outs:]
+    forward = joint.needed(outs)
+    done = {id(eq) for eq in forward}
+    backward = [eq for eq in joint.needed(grads) if id(eq) not in done]
+    made_forward = {o for eq in forward for o in eq.outputs}
+    used = [x for eq in backward for x in eq.inputs if type(x) is int] + [x for x in grads if type(x) is int]
+    crossing = list(dict.fromkeys(used))
+    kept = tuple(i for i, x in enumerate(inputs) if x in crossing)
+    residuals = [x for x in crossing if x in made_forward]
+    first = Program(inputs, forward, [*outs, *residuals], joint.types)
+    second = Program([*[inputs[i] for i in kept], *residuals, *seeds], backward, grads, joint.types)
+    pull = StagedOp(f"backward({op.name})", second, op.base)
+    return RecordedOp(op.name, first, op.base, n_outs, kept, (pull, tuple(moved), tuple(targets)))
+
+
+def _type(x: Any, program: Program) -> Type:
+    return program.types[x] if type(x) is int else Type(x._shape, x._dtype)
+
+
+def _impl(program: Program) -> Any:
+    def impl(xp: Any, *arrays: Any) -> Any:
+        return program.call(
+            lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays
+        )
+
+    return impl
+
+
+def _numpy_impl(program: Program, base: BaseBackend) -> Any:
+    def impl(xp: Any, *arrays: Any) -> Any:
+        return program.call(base.call, arrays)
+
+    return impl
