@@ -77,9 +77,7 @@ def _grouped_kernel_grad(x: Any, y: Any, size: Sizes, padding: Any, how: Conv) -
     y = y.reshape(n, groups, -1, *out)
     axes = [0, *range(3, y.ndim)]
     parts = [
-        lax.dot_general(
-            y, part.reshape(n, groups, -1, *out), ((axes, axes), ([1], [1])), preferred_element_type=wide
-        )
+        lax.dot_general(y, part.reshape(n, groups, -1, *out), ((axes, axes), ([1], [1])), preferred_element_type=wide)
         for _, part in _reads(x, size, out, how.stride, padding, how.dilation, (1,) * len(size))
     ]
     stacked = lax.concatenate([part[..., None] for part in parts], 3)
@@ -180,7 +178,9 @@ def _windows(x: Any, kernel: Sizes, out: Sizes, how: Conv) -> Any:
     x = widened(x, how.padding)
     strides = [a * s for a, s in zip(x.strides[2:], how.stride, strict=True)]
     strides += [a * d for a, d in zip(x.strides[2:], how.dilation, strict=True)]
-    view = np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *out, *kernel), (*x.strides[:2], *strides), writeable=False)
+    view = np.lib.stride_tricks.as_strided(
+        x, (*x.shape[:2], *out, *kernel), (*x.strides[:2], *strides), writeable=False
+    )
     return view.reshape(x.shape[0], how.groups, x.shape[1] // how.groups, *out, *kernel)
 
 
@@ -261,7 +261,7 @@ def _join_rows(x: Any, tensor: str, groups: int, letter: str) -> Any:
     letters, lengths = _split(shape, tensor, groups)
     place = letters.index(letter)
     x = reshaped(x, (size, *lengths))
-    order = tuple([*range(1, place + 1), 0, *range(place + 1, x.ndim)])
+    order = (*range(1, place + 1), 0, *range(place + 1, x.ndim))
     x = bind(transpose_op, (x,), (order,)) if place else x
     return reshaped(x, _joined(shape, tensor, letter, size))
 

@@ -48,9 +48,7 @@ def _axes(how: Windows, ndim: int) -> Any:
 # --- along one axis: reading each place of all windows, and adding at each place
 
 
-def _reads(
-    xp: Any, x: Any, axis: int, k: int, s: int, pad: tuple[int, int], d: int, fill: Any = 0
-) -> list[Any]:
+def _reads(xp: Any, x: Any, axis: int, k: int, s: int, pad: tuple[int, int], d: int, fill: Any = 0) -> list[Any]:
     """Per place in the window what all windows read there."""
     axis += x.ndim
     n = x.shape[axis]
@@ -70,9 +68,7 @@ def _reads(
     return parts
 
 
-def _adds(
-    xp: Any, parts: Sequence[Any], axis: int, s: int, low: int, d: int, size: int, wide: Any
-) -> Any:
+def _adds(xp: Any, parts: Sequence[Any], axis: int, s: int, low: int, d: int, size: int, wide: Any) -> Any:
     """An axis of length `size` with `parts[i]`, one entry per window, added at place i of the windows."""
     axis += parts[0].ndim
     out, k = parts[0].shape[axis], len(parts)
@@ -123,7 +119,7 @@ def _spread(xp: Any, g: Any, *, size: Sizes, how: Windows) -> Any:
     dtype = g.dtype
     wide = dtypes.accumulator(dtype)
     g = g.astype(wide)
-    for n, (axis, k, s, (low, high), d) in zip(size, _axes(how, g.ndim), strict=True):
+    for n, (axis, k, s, (low, _), d) in zip(size, _axes(how, g.ndim), strict=True):
         if xp is np or k <= _MOST_PLACES:
             g = _adds(xp, [g] * k, axis, s, low, d, n, wide)
         else:
@@ -324,9 +320,7 @@ def _put(xp: Any, g: Any, x: Any, *, how: Windows) -> Any:
 
 
 def _rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
-    return bind(
-        op, [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)], params
-    )
+    return bind(op, [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)], params)
 
 
 _CASES: list[tuple[Sizes, Windows]] = [
@@ -355,7 +349,9 @@ def _samples(first: str, and_x: bool = False) -> Samples:
 
 
 _DISTINCT = Samples(
-    make=lambda rng: [((rng.permutation(math.prod(shape)).reshape(shape) / 4 - 2,), {"how": how}) for shape, how in _CASES]
+    make=lambda rng: [
+        ((rng.permutation(math.prod(shape)).reshape(shape) / 4 - 2,), {"how": how}) for shape, how in _CASES
+    ]
 )
 
 window_sum_op: Op = linear(
