@@ -181,8 +181,8 @@ class Methods(Handle):
         """With another dtype; differentiable between floats."""
         return ops.astype(self, dtype)
 
-    def to_device(self, device: Device) -> Tensor:
-        """On another device; the move between hardware is differentiable."""
+    def to_device(self, device: Device, /, *, stream: Any = None) -> Tensor:
+        """On another device; the move between hardware is differentiable. `stream` makes no difference."""
         return ops.to_device(self, device)
 
     # --- indices and order

@@ -1,52 +1,90 @@
-"""NumPy's dispatch protocols: `np.sin(x)` and `np.sum(x)` on a tensor run functad's function.
+"""NumPy's dispatch protocols: `np.sin(x)` and `np.median(x)` on a tensor run functad's function.
 
-A NumPy function that functad lacks works on untracked tensors through their NumPy value; on
-tracked ones it is refused, since it would cut the gradient silently.
+`functad.numpy` says which function of NumPy each of its own stands for. One that functad lacks
+works on untracked tensors through their NumPy value; on tracked ones it is refused, since it
+would cut the gradient silently.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from functad import ops, tree
-from functad.dispatch import Handle, bind
-from functad.errors import ArgumentTypeError
-from functad.ops.rules import zeros_like_op
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError
 
-_RENAMED = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "bitwise_invert": "bitwise_not",
-    "conjugate": "conj",
-    "divide": "div",
-    "invert": "bitwise_not",
-    "mod": "remainder",
-    "multiply": "mul",
-    "negative": "neg",
-    "power": "pow",
-    "rint": "round",
-    "subtract": "sub",
-    "true_divide": "div",
-}
-"""NumPy's names that are not the op's."""
+STANDARD_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""The versions of the array API standard that `functad.numpy` fulfils."""
 
-_OPTIONS = {"a_max": "max", "a_min": "min"}
-_ATTRIBUTES = ("ndim", "shape", "size")
-_UNDIFFERENTIATED = ("allclose", "array2string", "array_equal", "array_repr", "array_str", "isclose")
+TABLE: dict[Any, Callable[..., Any]] = {}
+"""Ours, by NumPy's function or ufunc."""
+
+NAMESPACES: list[ModuleType] = []
+"""The array namespace of tensors, once it is imported."""
+
+_ON_VALUES = (np.array2string, np.array_repr, np.array_str)
 """Functions whose results have no derivative: they may look at the values of tracked tensors."""
+
+_IN_PLACE = (np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask)
+_REDUCE: dict[Any, Any] = {
+    np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min, np.logical_and: np.all,
+    np.logical_or: np.any,
+}  # fmt: skip
+_ACCUMULATE: dict[Any, Any] = {np.add: np.cumsum, np.multiply: np.cumprod}
+
+
+def enter(module: ModuleType) -> None:
+    """Make `module` the array namespace of tensors, which NumPy's functions run."""
+    adopt(np, vars(module))
+    NAMESPACES.append(module)
+
+
+def adopt(theirs: ModuleType, ours: dict[str, Any]) -> None:
+    """Let the functions of a module of NumPy, and of its submodules, run ours of the same name."""
+    for name, value in list(ours.items()):
+        found = getattr(theirs, name, None)
+        if name.startswith("_") or found is None:
+            continue
+        if isinstance(value, ModuleType):
+            if isinstance(found, ModuleType):
+                adopt(found, vars(value))
+        elif callable(found) and callable(value) and not isinstance(found, type):
+            TABLE[found] = value
+
+
+def namespace(version: str | None) -> ModuleType:
+    """`Tensor.__array_namespace__`."""
+    if version is not None and version not in STANDARD_VERSIONS:
+        listed = ", ".join(STANDARD_VERSIONS)
+        raise ArgumentError(f"__array_namespace__: there is no version {version!r} of the standard here; use {listed}.")
+    return NAMESPACES[0]
 
 
 def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Tensor.__array_ufunc__`."""
-    ours = _find(ufunc.__name__) if method == "__call__" and not kwargs else None
-    if ours is not None:
-        return ours(*inputs)
+    if not _writes(kwargs):
+        ours = TABLE.get(ufunc)
+        if method == "__call__" and ours is not None and not kwargs:
+            return ours(*inputs)
+        if method == "__call__" and ours is not None and set(kwargs) == {"dtype"}:
+            return tree.map(lambda x: x.astype(kwargs["dtype"]), ours(*inputs))
+        if method == "__call__" and ours is not None and _takes(ours, inputs, kwargs):
+            return ours(*inputs, **kwargs)
+        if method == "outer" and ours is not None and not kwargs and len(inputs) == 2:
+            x, y = (TABLE[np.asarray](x) for x in inputs)
+            return ours(x.reshape((*x.shape, *[1] * y.ndim)), y)
+        whole = _REDUCE.get(ufunc) if method == "reduce" else _ACCUMULATE.get(ufunc) if method == "accumulate" else None
+        if whole is not None and len(inputs) == 1:
+            options = {"axis": 0, **kwargs}
+            options.pop("out", None)
+            if _takes(TABLE[whole], inputs, options):
+                return TABLE[whole](*inputs, **options)
     call = ufunc if method == "__call__" else getattr(ufunc, method)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     return _on_values(call, name, inputs, kwargs)
@@ -54,58 +92,47 @@ def numpy_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
 
 def numpy_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Tensor.__array_function__`."""
-    if func.__name__ in _ATTRIBUTES and len(args) == 1 and not kwargs:
-        return getattr(args[0], func.__name__)
-    if func.__name__ in _UNDIFFERENTIATED:
+    if func in _ON_VALUES:
         return func(*tree.map(_value, args), **tree.map(_value, kwargs))
-    if func.__name__ in ("zeros_like", "ones_like") and len(args) == 1 and not kwargs:
-        zeros = bind(zeros_like_op, (args[0],))
-        return zeros if func.__name__ == "zeros_like" else zeros + 1
-    call = _translated(func, args, kwargs)
-    return call() if call is not None else _on_values(func, func.__name__, args, kwargs)
-
-
-def _translated(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """The call of functad's function with NumPy's arguments, by name; None if it lacks one of them."""
-    ours = _find(func.__name__) if func.__module__ == "numpy" or func is np.linalg.norm else None
-    if ours is None or (func is np.linalg.norm and not _is_vector_norm(*args, **kwargs)):
-        return None
-    numpys, own = _signature(func), _signature(ours)
-    if numpys is None or own is None:
-        return partial(ours, *args, **kwargs)
-    bound = numpys.bind(*args, **kwargs)
-    leading: list[Any] = []
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        parameter = numpys.parameters[name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            leading.extend(value)
-        elif parameter.default is parameter.empty and not named:
-            leading.append(value)
-        elif value is not parameter.default:
-            named[_OPTIONS.get(name, name)] = value
-    try:
-        own.bind(*leading, **named)
-    except TypeError:
-        return None
-    return partial(ours, *leading, **named)
+    if func in _IN_PLACE and args and isinstance(args[0], Handle):
+        name = func.__name__
+        instead = (
+            "x.at[...].set(v)" if name == "copyto" else f"x = functad.numpy.{name}(x, ...), which returns a new one"
+        )
+        raise ImmutableError(f"np.{name}: tensors are immutable; write {instead}.")
+    ours = TABLE.get(func)
+    if ours is None and func is np.linalg.norm and _is_vector_norm(*args, **kwargs):
+        ours = ops.norm
+    if ours is not None and not _writes(kwargs) and _takes(ours, args, kwargs):
+        return ours(*args, **kwargs)
+    return _on_values(func, func.__name__, args, kwargs)
 
 
 def _is_vector_norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> bool:
     return ord is None or isinstance(axis, int) or (axis is None and np.ndim(x) == 1)
 
 
-@lru_cache(1024)
-def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+def _writes(kwargs: dict[str, Any]) -> bool:
+    """Whether an array is to be written into."""
+    out = kwargs.get("out")
+    return any(x is not None for x in out) if isinstance(out, tuple) else out is not None
+
+
+def _takes(ours: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    signature = _signature(ours)
     try:
-        return inspect.signature(fn)
-    except (TypeError, ValueError):  # some of NumPy's are written in C
-        return None
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return not kwargs or all(
+        name in signature.parameters or not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        for name in kwargs
+    )
 
 
-def _find(name: str) -> Callable[..., Any] | None:
-    found: Callable[..., Any] | None = getattr(ops, _RENAMED.get(name, name), None)
-    return found if callable(found) else None
+@lru_cache(1024)
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(fn)
 
 
 def _on_values(call: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -300,6 +300,31 @@ class Tensor(Operators, Methods):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return protocols.numpy_function(func, args, kwargs)
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        return protocols.namespace(api_version)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        if self._moves():
+            raise ArgumentTypeError(
+                "handing a tracked tensor to another library would cut its gradient silently; say that the cut is meant: "
+                "x.without_autodiff()."
+            )
+        array = self._array("__dlpack__")
+        if isinstance(array, np.ndarray) and not copy and (copy is None or max_version is None):
+            array = np.array(array)  # the other library may write into it
+        return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        device: tuple[Any, int] = self._array("__dlpack_device__").__dlpack_device__()
+        return device
+
+    def _array(self, what: str) -> Any:
+        """The array of the base backend that holds its elements."""
+        base = base_tensor(self._concrete(what))
+        return base._backend.concrete(base._value)
+
     # --- as a container
 
     def __getitem__(self, index: Any) -> Tensor:

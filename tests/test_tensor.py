@@ -155,8 +155,8 @@ def test_numpy_functions_and_ufuncs_stay_on_the_tape(leaf):
 def test_values_of_tracked_tensors_leave_by_name_only(leaf):
     for cut in (
         lambda: np.asarray(leaf),
-        lambda: np.percentile(leaf, 50),
-        lambda: np.add.reduce(leaf),
+        lambda: np.busday_count(leaf, leaf),
+        lambda: np.add.reduceat(leaf, [0]),
         lambda: jnp.sin(leaf),
     ):
         with pytest.raises(TypeError, match=r"cut (its|the) gradient"):
@@ -164,7 +164,7 @@ def test_values_of_tracked_tensors_leave_by_name_only(leaf):
     assert leaf.numpy().tolist() == leaf.jax().tolist() == leaf.tolist() == [1, 2]
     plain = leaf.without_autodiff()
     assert np.asarray(plain).tolist() == jnp.asarray(plain).tolist() == [1, 2]
-    assert np.percentile(plain, 50) == 1.5
+    assert np.add.reduceat(plain, [0]) == 3
 
 
 def test_scalars(device):
@@ -256,8 +256,7 @@ def test_numpy_arguments_are_taken_by_their_names(leaf):
     assert np.clip(leaf, a_min=0, a_max=1.5).tolist() == [1, 1.5]
     assert np.size(fd.ones((2, 3)), 0) == 2
     assert np.linalg.norm(fd.ones((2, 3)), 1) == 2  # a matrix norm, which functad leaves to NumPy
-    with pytest.raises(ArgumentTypeError, match=r"cut the gradient"):
-        np.sum(leaf, 0, np.float32)
+    assert np.sum(leaf, 0, np.float16).dtype == np.float16
 
 
 def test_interleaved_no_grad_regions_leave_nothing_behind(leaf):

@@ -1,23 +1,19 @@
-"""The array namespace: NumPy's names for functad's functions.
+"""The array namespace: NumPy's names for functad's functions, and the array API standard's.
 
 >>> import functad as fd
 >>> import functad.numpy as fnp
 >>> fnp.sum(fnp.multiply(fd.ones(3), 2.0)).item()
 6.0
+
+Arguments have NumPy's names and order. What NumPy does in place (`put_along_axis`, `fill_diagonal`,
+...) returns a new tensor here. NumPy's own functions, called on tensors, run these.
 """
 
-from functad.creation import arange as arange
-from functad.creation import eye as eye
-from functad.creation import full as full
-from functad.creation import full_like as full_like
-from functad.creation import linspace as linspace
-from functad.creation import ones as ones
-from functad.creation import ones_like as ones_like
-from functad.creation import tensor as array
-from functad.creation import tensor as asarray
-from functad.creation import zeros as zeros
-from functad.creation import zeros_like as zeros_like
+import sys as _sys
+
+from functad import protocols as _protocols
 from functad.dtypes import bfloat16 as bfloat16
+from functad.dtypes import bool_ as bool
 from functad.dtypes import bool_ as bool_
 from functad.dtypes import complex64 as complex64
 from functad.dtypes import complex128 as complex128
@@ -32,13 +28,23 @@ from functad.dtypes import uint8 as uint8
 from functad.dtypes import uint16 as uint16
 from functad.dtypes import uint32 as uint32
 from functad.dtypes import uint64 as uint64
+from functad.numpy.calculus import *
+from functad.numpy.creation import *
+from functad.numpy.dtype_functions import *
+from functad.numpy.elementwise import *
+from functad.numpy.functional import *
+from functad.numpy.grids import *
+from functad.numpy.manipulation import *
+from functad.numpy.nans import *
+from functad.numpy.polynomial import *
+from functad.numpy.quantiles import *
+from functad.numpy.reductions import *
+from functad.numpy.searching import *
+from functad.numpy.sets import *
+from functad.numpy.statistics import *
 from functad.ops import abs as abs
 from functad.ops import abs as absolute
 from functad.ops import add as add
-from functad.ops import all as all
-from functad.ops import amax as amax
-from functad.ops import amin as amin
-from functad.ops import any as any
 from functad.ops import arccos as acos
 from functad.ops import arccos as arccos
 from functad.ops import arccosh as acosh
@@ -53,42 +59,27 @@ from functad.ops import arctan2 as arctan2
 from functad.ops import arctan2 as atan2
 from functad.ops import arctanh as arctanh
 from functad.ops import arctanh as atanh
-from functad.ops import argmax as argmax
-from functad.ops import argmin as argmin
-from functad.ops import argsort as argsort
-from functad.ops import argwhere as argwhere
-from functad.ops import array_split as array_split
-from functad.ops import astype as astype
 from functad.ops import atleast_1d as atleast_1d
 from functad.ops import atleast_2d as atleast_2d
 from functad.ops import atleast_3d as atleast_3d
 from functad.ops import bitwise_and as bitwise_and
+from functad.ops import bitwise_count as bitwise_count
 from functad.ops import bitwise_not as bitwise_invert
 from functad.ops import bitwise_not as bitwise_not
 from functad.ops import bitwise_not as invert
 from functad.ops import bitwise_or as bitwise_or
 from functad.ops import bitwise_xor as bitwise_xor
-from functad.ops import broadcast_arrays as broadcast_arrays
 from functad.ops import broadcast_shapes as broadcast_shapes
-from functad.ops import broadcast_to as broadcast_to
 from functad.ops import cbrt as cbrt
 from functad.ops import ceil as ceil
-from functad.ops import clip as clip
-from functad.ops import column_stack as column_stack
-from functad.ops import concatenate as concat
-from functad.ops import concatenate as concatenate
 from functad.ops import conj as conj
 from functad.ops import conj as conjugate
-from functad.ops import copy as copy
 from functad.ops import copysign as copysign
 from functad.ops import cos as cos
 from functad.ops import cosh as cosh
-from functad.ops import count_nonzero as count_nonzero
 from functad.ops import cross as cross
 from functad.ops import cummax as cummax
 from functad.ops import cummin as cummin
-from functad.ops import cumprod as cumprod
-from functad.ops import cumsum as cumsum
 from functad.ops import deg2rad as deg2rad
 from functad.ops import deg2rad as radians
 from functad.ops import diag as diag
@@ -96,29 +87,28 @@ from functad.ops import diagonal as diagonal
 from functad.ops import div as divide
 from functad.ops import div as true_divide
 from functad.ops import dot as dot
-from functad.ops import dstack as dstack
 from functad.ops import einsum as einsum
 from functad.ops import equal as equal
 from functad.ops import exp as exp
 from functad.ops import exp2 as exp2
-from functad.ops import expand_dims as expand_dims
 from functad.ops import expm1 as expm1
-from functad.ops import flip as flip
-from functad.ops import fliplr as fliplr
-from functad.ops import flipud as flipud
 from functad.ops import floor as floor
 from functad.ops import floor_divide as floor_divide
 from functad.ops import fmod as fmod
+from functad.ops import frexp as frexp
+from functad.ops import gcd as gcd
 from functad.ops import greater as greater
 from functad.ops import greater_equal as greater_equal
-from functad.ops import hstack as hstack
 from functad.ops import hypot as hypot
+from functad.ops import i0 as i0
 from functad.ops import imag as imag
 from functad.ops import inner as inner
 from functad.ops import isfinite as isfinite
 from functad.ops import isinf as isinf
 from functad.ops import isnan as isnan
 from functad.ops import kron as kron
+from functad.ops import lcm as lcm
+from functad.ops import ldexp as ldexp
 from functad.ops import left_shift as bitwise_left_shift
 from functad.ops import left_shift as left_shift
 from functad.ops import less as less
@@ -134,73 +124,50 @@ from functad.ops import logical_not as logical_not
 from functad.ops import logical_or as logical_or
 from functad.ops import logical_xor as logical_xor
 from functad.ops import matmul as matmul
-from functad.ops import matrix_transpose as matrix_transpose
-from functad.ops import max as max
 from functad.ops import maximum as maximum
-from functad.ops import mean as mean
-from functad.ops import min as min
 from functad.ops import minimum as minimum
-from functad.ops import moveaxis as moveaxis
+from functad.ops import modf as modf
 from functad.ops import mul as multiply
-from functad.ops import nan_to_num as nan_to_num
 from functad.ops import neg as negative
-from functad.ops import nonzero as nonzero
+from functad.ops import nextafter as nextafter
 from functad.ops import not_equal as not_equal
 from functad.ops import outer as outer
-from functad.ops import pad as pad
-from functad.ops import permute_dims as permute_dims
 from functad.ops import pow as pow
 from functad.ops import pow as power
-from functad.ops import prod as prod
 from functad.ops import rad2deg as degrees
 from functad.ops import rad2deg as rad2deg
-from functad.ops import ravel as ravel
 from functad.ops import real as real
 from functad.ops import reciprocal as reciprocal
 from functad.ops import remainder as mod
 from functad.ops import remainder as remainder
-from functad.ops import repeat as repeat
-from functad.ops import reshape as reshape
 from functad.ops import right_shift as bitwise_right_shift
 from functad.ops import right_shift as right_shift
-from functad.ops import roll as roll
-from functad.ops import rot90 as rot90
-from functad.ops import round as round
 from functad.ops import sign as sign
+from functad.ops import signbit as signbit
 from functad.ops import sin as sin
 from functad.ops import sinc as sinc
 from functad.ops import sinh as sinh
-from functad.ops import sort as sort
-from functad.ops import split as split
 from functad.ops import sqrt as sqrt
 from functad.ops import square as square
-from functad.ops import squeeze as squeeze
-from functad.ops import stack as stack
-from functad.ops import std as std
 from functad.ops import sub as subtract
-from functad.ops import sum as sum
-from functad.ops import swapaxes as swapaxes
-from functad.ops import take as take
-from functad.ops import take_along_axis as take_along_axis
 from functad.ops import tan as tan
 from functad.ops import tanh as tanh
 from functad.ops import tensordot as tensordot
-from functad.ops import tile as tile
 from functad.ops import topk as topk
 from functad.ops import trace as trace
-from functad.ops import transpose as transpose
 from functad.ops import tril as tril
 from functad.ops import triu as triu
 from functad.ops import trunc as trunc
-from functad.ops import unstack as unstack
-from functad.ops import var as var
 from functad.ops import vdot as vdot
 from functad.ops import vecdot as vecdot
-from functad.ops import vstack as vstack
-from functad.ops import where as where
+
+__array_api_version__ = "2024.12"
 
 e = 2.718281828459045
+euler_gamma = 0.5772156649015329
 inf = float("inf")
 nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
+
+_protocols.enter(_sys.modules[__name__])

@@ -44,7 +44,11 @@ signbit = nondiff(
     doc="Where the sign bit is set: negative numbers, -0.0 too.",
 )  # fmt: skip
 gcd = nondiff(
-    "gcd", lambda xp, x, y: xp.gcd(x, y), promote="bits", samples=INTEGERS, doc="The greatest common divisor of integers."
+    "gcd",
+    lambda xp, x, y: xp.gcd(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="The greatest common divisor of integers.",
 )
 lcm = nondiff(
     "lcm", lambda xp, x, y: xp.lcm(x, y), promote="bits", samples=INTEGERS, doc="The least common multiple of integers."

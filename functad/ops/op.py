@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from functad import dtypes
 from functad.dispatch import Handle, bind
+from functad.errors import ArgumentTypeError
 from functad.ops.operand import Promote, operands
 
 if TYPE_CHECKING:
@@ -169,12 +170,20 @@ class Op:
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The front door: make operands of `inputs`, promote their dtypes, run."""
-        values = tuple([params[name] for name in self.params]) if params else ()
+        values = self._values(params) if params or self.params else ()
         x, y = inputs[0], inputs[-1]
         alike = isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2
         if alike and (self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f")):
             return bind(self, inputs, values)
         return bind(self, operands(self.name, self.promote, inputs), values)
+
+    def _values(self, params: dict[str, Any]) -> tuple[Any, ...]:
+        if params.keys() != set(self.params):
+            takes = f"the arguments {', '.join(self.params)}" if self.params else "no arguments by name"
+            raise ArgumentTypeError(
+                f"{self.name}: besides its inputs it takes {takes}, got {', '.join(params) or 'none'}."
+            )
+        return tuple([params[name] for name in self.params])
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

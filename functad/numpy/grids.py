@@ -1,0 +1,163 @@
+"""Grids, and the indices of places in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from functad import creation, dtypes, ops
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ShapeError
+from functad.numpy.arguments import host
+from functad.ops.operand import operand
+
+__all__ = [
+    "diag_indices", "diag_indices_from", "indices", "ix_", "meshgrid", "mgrid", "ogrid", "tril_indices",
+    "tril_indices_from", "triu_indices", "triu_indices_from",
+]  # fmt: skip
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """The coordinates of every point of a grid, one tensor per vector.
+
+    With `indexing="xy"` the first vector runs along axis 1, with "ij" along axis 0; `sparse` leaves
+    the other axes at length 1.
+
+    >>> import functad.numpy as fnp
+    >>> [x.tolist() for x in fnp.meshgrid([1, 2], [3, 4])]
+    [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
+    like = next((x for x in xi if isinstance(x, Handle)), None)
+    vectors = [operand(x, like, where="meshgrid") for x in xi]
+    for i, x in enumerate(vectors):
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: argument {i} must be a vector, got shape {x.shape}.")
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    shape = [1] * len(vectors)
+    for axis, x in zip(order, vectors, strict=True):
+        shape[axis] = x.size
+    out = [
+        ops.reshape(x, tuple([x.size if i == axis else 1 for i in range(len(vectors))]))
+        for axis, x in zip(order, vectors, strict=True)
+    ]
+    return out if sparse else [ops.broadcast_to(x, tuple(shape)) for x in out]
+
+
+class _Grid:
+    """What `mgrid` and `ogrid` are: an index of slices makes a grid."""
+
+    def __init__(self, name: str, dense: bool):
+        self._name = name
+        self._dense = dense
+
+    def __getitem__(self, key: Any) -> Any:
+        if self._dense:
+            return creation.tensor(np.mgrid[key])
+        found: Any = np.ogrid[key]
+        return tuple([creation.tensor(x) for x in found]) if isinstance(found, tuple) else creation.tensor(found)
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: index it with slices, {self._name}[0:3, 0:2]; an imaginary step is a number of points>"
+
+
+mgrid = _Grid("mgrid", dense=True)
+ogrid = _Grid("ogrid", dense=False)
+
+
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
+    """The index of every place of a grid, axis by axis (stacked, or with `sparse` a tuple).
+
+    >>> import functad.numpy as fnp
+    >>> fnp.indices((2, 2)).tolist()
+    [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+    """
+    wanted = dtypes.default_int() if dtype is None else dtypes.parse(dtype, "indices")
+    found: Any = np.indices(tuple(dimensions), sparse=sparse)  # type: ignore[call-overload]
+    return tuple([creation.tensor(x, wanted) for x in found]) if sparse else creation.tensor(found, wanted)
+
+
+def ix_(*args: Any) -> tuple[Any, ...]:
+    """Vectors of indices (or masks) as an open grid: `x[ix_(rows, columns)]`.
+
+    >>> import functad.numpy as fnp
+    >>> [x.shape for x in fnp.ix_([0, 1], [2, 3, 4])]
+    [(2, 1), (1, 3)]
+    """
+    return tuple([creation.tensor(x, dtypes.default_int()) for x in np.ix_(*[host(a, "ix_") for a in args])])
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
+    """The indices of the main diagonal of an array with `ndim` axes of length `n`.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.diag_indices(2)]
+    [[0, 1], [0, 1]]
+    """
+    return (creation.arange(n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Any, ...]:
+    """`diag_indices` for the shape of `arr`, whose lengths are all equal.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.diag_indices_from(fnp.ones((2, 2)))]
+    [[0, 1], [0, 1]]
+    """
+    shape = operand(arr, where="diag_indices_from").shape
+    if len(shape) < 2 or len(set(shape)) > 1:
+        raise ShapeError(f"diag_indices_from: takes at least two axes, all of one length, got shape {shape}.")
+    return diag_indices(shape[0], len(shape))
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """The rows and columns of the lower triangle of an `n` by `m` matrix, up to the `k`-th diagonal.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.tril_indices(2)]
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return _positions(np.tri(n, m, k, dtype=bool))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """The rows and columns of the upper triangle of an `n` by `m` matrix, from the `k`-th diagonal.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.triu_indices(2)]
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    return _positions(~np.tri(n, m, k - 1, dtype=bool))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    """`tril_indices` for the shape of a matrix.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.tril_indices_from(fnp.ones((2, 2)), -1)]
+    [[1], [0]]
+    """
+    rows, columns = operand(arr, where="tril_indices_from").shape
+    return tril_indices(rows, k, columns)
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    """`triu_indices` for the shape of a matrix.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.triu_indices_from(fnp.ones((2, 2)), 1)]
+    [[0], [1]]
+    """
+    rows, columns = operand(arr, where="triu_indices_from").shape
+    return triu_indices(rows, k, columns)
+
+
+def _positions(mask: Any) -> tuple[Any, Any]:
+    rows, columns = np.nonzero(mask)
+    wanted = dtypes.default_int()
+    return creation.tensor(rows, wanted), creation.tensor(columns, wanted)
