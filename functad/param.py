@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -50,6 +53,10 @@ class Mark:
         self.id = id
         self.frozen = frozen
         self.home = home
+
+    def called(self, id: ParamId) -> Mark:
+        """This mark with another id."""
+        return Mark(id, self.frozen, self.home)
 
     def but(self, frozen: bool | None = None, home: Home | None = None) -> Mark:
         """This mark with something changed."""
@@ -196,6 +203,37 @@ def leaves_on(tape: Any, values: Sequence[Any], sizes: Iterable[int]) -> list[An
                     shared[x.mark.id] = tape.leaf(x)
                 leaves.append(shared[x.mark.id])
     return leaves
+
+
+# --- results that are made again and again from one structure
+
+
+def ids_of(leaves: Sequence[Any]) -> tuple[ParamId | None, ...]:
+    """The ids of the Params among leaves; nothing if there are none."""
+    if Param not in set(map(type, leaves)):
+        return ()
+    return tuple([x.mark.id if type(x) is Param else None for x in leaves])
+
+
+def pattern_of(leaves: Sequence[Any], ids: Sequence[ParamId | None]) -> tuple[Any, ...]:
+    """What code that is compiled may depend on of Params: which are one, and which are frozen."""
+    first: dict[ParamId, int] = {}
+    return tuple([None if id is None else (first.setdefault(id, i), leaves[i].mark.frozen) for i, id in enumerate(ids)])
+
+
+names: ContextVar[dict[ParamId, ParamId] | None] = ContextVar("functad_param_names", default=None)
+"""What Modules call the Params of the structure they are being made from."""
+
+
+@contextmanager
+def renamed(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]], made: Sequence[ParamId]) -> Iterator[None]:
+    """Inside, Modules made from a structure have new ids for old ones, and fresh ids for those `made`."""
+    mapping = dict(zip(chain(*old), chain(*new), strict=True)) | {id: ParamId() for id in made}
+    token = names.set(mapping)
+    try:
+        yield
+    finally:
+        names.reset(token)
 
 
 def _restore(x: Tensor, id: str, frozen: bool, home: Home | None) -> Param:

@@ -79,7 +79,7 @@ def is_leaf(x: Any) -> bool:
 
 def one_level(x: Any) -> tuple[list[Any], tuple[Any, ...], Callable[[Sequence[Any]], Any]] | None:
     """The children of a container, the keys it has them under, and how to make it of others; None for a leaf."""
-    if x is None or (is_leaf(x) and not (type(x) not in _leaf_types and _adopt(x))):
+    if x is None or isinstance(x, _PLAIN) or (is_leaf(x) and not (type(x) not in _leaf_types and _adopt(x))):
         return None
     children, metadata, keys, make = optree.tree_flatten_one_level(x, none_is_leaf=False, namespace=_NAMESPACE)
     return children, keys, lambda parts: make(metadata, parts)

@@ -20,7 +20,9 @@ from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
     ImmutableError,
+    IntermediateParamsWarning,
     MissingForwardError,
+    ShapeError,
     UnknownAttributeError,
 )
 from functad.nn import Linear
@@ -521,3 +523,308 @@ def test_an_activation_in_a_field_is_copied_and_pickled_as_itself():
     m = Net()
     assert copy.deepcopy(m).act is m.act
     assert pickle.loads(pickle.dumps(m)).act is m.act
+
+
+# --- compiled
+
+
+class Gate(fd.Module):
+    w: fd.Param
+
+    def forward(self, x):
+        return x * self.w if self.training else x + 0 * self.w
+
+
+def test_one_program_serves_all_models_of_a_kind():
+    double = fd.jit(lambda m: tree.map(lambda x: x * 2, m))
+    a, b = Net(0), Net(1)
+    for m in (a, b, a):
+        out = double(m)
+        assert ids(out) == ids(m)
+        np.testing.assert_allclose(out.layers[0].weight.numpy(), 2 * m.layers[0].weight.numpy())
+    assert double.compilations == 1
+
+
+def test_models_made_in_a_compiled_function_are_different_models():
+    """Ids that were fixed when the function was written down would tie the weights of all models it makes."""
+    make = fd.jit(lambda k: Linear(1, 1, key=k))
+    a, b, c = (make(key(i)) for i in range(3))
+    assert len({*ids(a), *ids(b), *ids(c)}) == 6
+    assert make.compilations == 1
+
+
+def test_a_module_reached_by_closure_is_read_again_at_each_call():
+    model = Gate(fd.tensor(3.0))
+    run = fd.jit(lambda x: model(x))  # noqa: PLW0108  # which reads the name anew
+    assert run(2.0).item() == 6.0
+    model = model.replace(w=5.0)
+    assert run(2.0).item() == 10.0
+    assert run.compilations == 1
+    model = model.valid()
+    assert run(2.0).item() == 2.0
+    model = model.train()
+    out = run(2.0)
+    assert out.item() == 10.0 and out.is_tracked
+    assert model.w.grad(out.backward()).item() == 2.0
+    assert run.compilations == 2
+
+
+def test_shared_and_separate_parameters_are_two_programs():
+    grad = fd.jit(fd.grad(lambda m: m(2.0)))
+    assert grad(tied()).first.item() == 12.0
+    assert grad(Tied(fd.Param(3.0), fd.Param(3.0))).first.item() == 6.0
+    assert grad(tied().no_grad()).first.item() == 0.0
+
+
+def test_jit_of_a_module_and_of_its_method():
+    m = Net()
+    expected = m(X).numpy()
+    for fn in (fd.jit(m), fd.jit(m.forward), jax.jit(lambda m, x: m(x).jax())):
+        out = fn(m, X) if not isinstance(fn, type(fd.jit(m))) else fn(X)
+        np.testing.assert_allclose(np.asarray(out), expected, rtol=1e-5)
+    assert not hasattr(fd.jit(m), "layers")
+
+
+def test_jax_differentiates_through_a_module():
+    m = Net()
+    ours = fd.grad(loss)(m, X)
+    theirs = jax.grad(lambda m: loss(m, X).jax())(m)
+    for a, b in zip(tree.leaves(ours), tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+# --- modes
+
+
+def test_valid_and_train_go_back_to_where_they_came_from(device):
+    ad = device.autodiff(order=2).gradient_checkpointing()
+    m = Net(device=ad)
+    valid = m.valid()
+    assert not valid.training and not valid.layers[0].training and m.training
+    assert [d.is_autodiff for d in valid.devices] == [False]
+    back = valid.train()
+    assert back.training and back.layers[1].training
+    for x in (back.layers[0].weight, back.mean):
+        assert x.device.order == 2
+        assert x.device.gradient_checkpointing_strategy is fd.GradientCheckpointing.BALANCED
+    assert all(p.is_require_grad for p in back.parameters()) and not back.mean.is_tracked
+    assert ids(back) == ids(m)
+    fresh = Net(device=device).train()
+    assert fresh.devices[0].is_autodiff and all(p.is_require_grad for p in fresh.parameters())
+
+
+def test_no_grad_freezes_and_keeps_training_behaviour(device):
+    m = Net(device=device.autodiff()).no_grad()
+    assert m.training
+    assert not any(p.is_require_grad for p in m.parameters()) and all(p.is_frozen for p in m.parameters())
+    assert not m(fd.tensor(X, device=device)).is_tracked
+    assert all(p.is_require_grad for p in m.train().parameters())
+
+
+def test_freeze_and_unfreeze_change_what_they_name(device):
+    m = Net(device=device.autodiff()).freeze("layers.0")
+    assert [p.is_require_grad for p in m.parameters()] == [False, False, True, True]
+    m = m.unfreeze(fd.ParamGroup("*.weight"))
+    assert [p.is_require_grad for p in m.parameters()] == [True, False, True, True]
+    assert [p.is_frozen for p in m.valid().parameters()] == [False, True, False, False]
+    assert [p.is_require_grad for p in m.fork().parameters()] == [True, False, True, True]
+    assert [p.is_require_grad for p in pickle.loads(pickle.dumps(m)).parameters()] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ("*bias", ["layers.0.bias", "layers.1.bias"]),
+        ("layers", ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]),
+        ("layers.1", ["layers.1.weight", "layers.1.bias"]),
+        (["layers.0.bias", "layers.1.w*"], ["layers.0.bias", "layers.1.weight"]),
+        (Linear, ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]),
+        (lambda path, p: p.ndim == 2, ["layers.0.weight", "layers.1.weight"]),
+        (fd.ParamGroup("*bias") & "layers.0", ["layers.0.bias"]),
+        (~fd.ParamGroup("*bias") | "layers.1.bias", ["layers.0.weight", "layers.1.weight", "layers.1.bias"]),
+    ],
+)
+def test_groups(group, names):
+    assert fd.ParamGroup.of(group).names(Net()) == names
+
+
+def test_groups_by_id_follow_the_parameter():
+    m = Net()
+    group = fd.ParamGroup([m.layers[0].weight, m.layers[1].bias.id])
+    assert group.names(m.train()) == ["layers.0.weight", "layers.1.bias"]
+    assert fd.ParamGroup(ids=[m.layers[0].bias]).names(m) == ["layers.0.bias"]
+    assert fd.ParamGroup(m.layers[1]).names(m) == ["layers.1.weight", "layers.1.bias"]
+    with pytest.raises(ArgumentError, match=r"matches none of the 4 parameters of Net: layers\.0\.weight"):
+        m.freeze("encoder")
+    with pytest.raises(ArgumentError, match="one way"):
+        fd.ParamGroup("a", ids=[])
+    with pytest.raises(ArgumentTypeError, match="got 3"):
+        fd.ParamGroup(3)
+
+
+def test_what_is_frozen_or_off_inside_a_transform_stays_differentiable(device):
+    m = Gate(fd.tensor(3.0, device=device))
+    assert fd.grad(lambda m: m.train()(2.0))(m).w.item() == 2.0
+    assert fd.grad(lambda m: m.fork()(2.0))(m).w.item() == 2.0
+    assert fd.grad(lambda m: m.map(lambda p: p * p)(2.0))(m).w.item() == 12.0
+    assert fd.grad(lambda m: m.no_grad()(2.0))(m).w.item() == 0.0
+    assert fd.grad(lambda m: m.valid()(2.0) + m.valid().w)(m).w.item() == 1.0
+
+
+# --- devices
+
+
+def test_to_device_is_recorded_and_says_so(device):
+    other = fd.Device.numpy() if device.name == "xla" else fd.Device.cpu()
+    m = Gate(fd.Param(3.0, device=device.autodiff()))
+    with pytest.warns(IntermediateParamsWarning, match=r"the move of w:.*fork\(device\)"):
+        moved = m.to_device(other)
+    assert moved.devices == [other] and moved.w.id == m.w.id
+    assert moved.w.is_tracked and not moved.w.is_require_grad
+    grads = moved(fd.tensor(2.0, device=other)).backward()
+    assert grads[m.w].item() == 2.0 and grads.explain(moved.w).reason is fd.Reason.INTERMEDIATE
+    plain = m.valid().to_device(other.autodiff())
+    assert plain.w.is_require_grad
+
+
+def test_fork_gives_leaves_of_its_own(device):
+    other = fd.Device.numpy() if device.name == "xla" else fd.Device.cpu()
+    m = Gate(fd.Param(3.0, device=device.autodiff()))
+    there = m.fork(other.autodiff())
+    grads = there(fd.tensor(2.0, device=other)).backward()
+    assert grads[there.w].item() == 2.0 and m.w not in grads
+    assert there.w.id == m.w.id
+    assert not m.fork(device).w.is_autodiff
+
+
+def test_astype_casts_floats_only():
+    class Mixed(fd.Module):
+        w: fd.Param
+        mean: fd.Tensor
+        n: fd.Tensor
+
+    m = Mixed(fd.Param(1.0, device=fd.Device.cpu().autodiff()), fd.zeros(2), fd.tensor(3)).astype("bfloat16")
+    assert (str(m.w.dtype), str(m.mean.dtype), str(m.n.dtype)) == ("bfloat16", "bfloat16", "int32")
+    assert m.w.is_require_grad
+
+
+# --- replace, map, visit
+
+
+def test_replace():
+    m = Net()
+    out = m.replace({"layers.1.bias": np.ones(1), "mean": fd.ones(2)})
+    assert out.layers[1].bias.tolist() == [1.0] and out.layers[1].bias.id == m.layers[1].bias.id
+    assert out.mean.tolist() == [1.0, 1.0] and m.mean.tolist() == [0.0, 0.0]
+    assert ids(out) == ids(m)
+    assert not m.valid().replace(act=None).training
+    new = fd.Param(fd.ones((1, 3)))
+    assert m.replace({"layers.1.weight": new}).layers[1].weight.id == new.id
+    assert m.replace({"layers.1": None}).num_params == 9
+    ad = m.train().replace({"layers.0.bias": [1, 2, 3]})
+    assert ad.layers[0].bias.is_require_grad
+    with pytest.raises(ArgumentError, match=r"no field 'layer'; did you mean 'layers'"):
+        m.replace(layer=None)
+    with pytest.raises(ArgumentError, match=r"'layers' has no part '7'; it has 0, 1"):
+        m.replace({"layers.7.bias": None})
+    with pytest.raises(ArgumentError, match="nothing within 'mean'"):
+        m.replace({"mean.0": 1})
+    with pytest.raises(ShapeError, match=r"'bias'.*\(1,\).*\(2,\)"):
+        m.replace({"layers.1.bias": fd.ones(2)})
+
+
+def test_map_and_visit():
+    m = Net(device=fd.Device.cpu().autodiff()).freeze("layers.0.bias")
+    out = m.map(lambda p: p * 0)
+    assert [p.is_require_grad for p in out.parameters()] == [True, False, True, True]
+    assert not any(p.numpy().any() for p in out.parameters())
+    seen = []
+    m.visit(lambda path, x: seen.append((path, x.shape)))
+    assert seen[0] == ("layers.0.weight", (3, 2)) and seen[-1] == ("mean", (2,)) and len(seen) == 5
+    assert [n for n, _ in m.named_modules()] == ["", "layers.0", "layers.1"]
+
+
+def test_params_are_tensors():
+    w = fd.Param([[1.0, 2.0]], device=fd.Device.cpu().autodiff())
+    assert type(w @ w.T) is fd.Tensor and type(w.value) is fd.Tensor
+    for plain in (w.detach(), w.without_autodiff(), w.inner()):
+        assert type(plain) is fd.Tensor
+    assert w.set_require_grad(False).id == w.id and w.set_require_grad(False).is_frozen
+    assert w.set_require_grad(False).require_grad().is_require_grad
+    assert fd.Param(w.value).id != w.id and fd.Param(1.0, id=w.id).id == w.id
+    assert isinstance(w.id, fd.ParamId) and fd.ParamId(str(w.id)) == w.id and hash(w.id) == hash(str(w.id))
+    assert repr(w).startswith("Param([[1., 2.]]")
+    assert type(fd.Param(1.0).autodiff()) is fd.Param and fd.Param(1.0).autodiff().is_require_grad
+    hyper = fd.Param(w * 2)
+    assert hyper.is_tracked and not hyper.is_require_grad
+    copies = copy.deepcopy([w, w])
+    assert copies[0] is copies[1] and copies[0].id == w.id and copies[0].is_require_grad
+
+
+# --- state
+
+
+class Mean(fd.Module):
+    mean: fd.Tensor
+
+    def forward(self, x):
+        if self.training:
+            self.update(mean=(self.latest("mean") + x.mean()) * 0.5)
+        return x - self.mean
+
+
+class Twice(fd.Module):
+    inner: Mean
+
+    def forward(self, x):
+        return self.inner(self.inner(x))
+
+
+def test_updates_of_buffers_are_collected(device):
+    m = Twice(Mean(fd.tensor(0.0, device=device)))
+    x = fd.tensor([1.0, 3.0], device=device)
+    assert m(x).tolist() == [1.0, 3.0]
+    out, new = m.call_and_update(x)
+    assert out.tolist() == [1.0, 3.0] and new.inner.mean.item() == 1.5 and m.inner.mean.item() == 0.0
+    assert new.valid().call_and_update(x)[1].inner.mean.item() == 1.5
+
+    def step(m, x):
+        out, new = m.call_and_update(x)
+        return (out**2).sum(), new
+
+    g, new = fd.grad(step, has_aux=True)(m, x)
+    assert new.inner.mean.item() == 1.5 and not new.inner.mean.is_tracked and g.inner.mean.item() == -16.0
+    assert fd.jit(lambda m, x: m.call_and_update(x)[1])(m, x).inner.mean.item() == 1.5
+
+    class Wrong(fd.Module):
+        w: fd.Param
+
+        def forward(self, x):
+            self.update(w=x)
+
+    with pytest.raises(ArgumentError, match="'w' is no buffer"):
+        Wrong(fd.tensor(1.0)).call_and_update(x)
+
+
+# --- as text
+
+
+def test_repr_and_summary():
+    m = Net(device=fd.Device.cpu().autodiff()).freeze("layers.1.bias")
+    lines = repr(m).splitlines()
+    assert lines[0] == "Net(act=tanh): 13 parameters, training, Device(cpu:0).autodiff()"
+    assert lines[1:4] == [
+        "  layers.0: Linear(in_features=2, out_features=3)",
+        "    weight: Param float32[3, 2], require_grad",
+        "    bias: Param float32[3], require_grad",
+    ]
+    assert "    bias: Param float32[1], frozen" in lines and lines[-1] == "  mean: Tensor float32[2]"
+    assert "shared with first" in repr(tied())
+    assert ", valid, " in repr(m.valid())
+    table = m.summary(fd.tensor(X)).splitlines()
+    assert table[2].split() == ["Net", "13", "float32[2,", "1]"]
+    assert table[3].split() == ["layers.0:", "Linear", "9", "float32[2,", "3]"] or "0: Linear" in table[3]
+    assert table[-1] == "13 parameters, 1 of them frozen"
+    assert "2 calls" in Twice(Mean(fd.tensor(0.0))).summary(fd.ones(2))
+    with pytest.raises(ArgumentError, match="pass what the model takes"):
+        m.summary()

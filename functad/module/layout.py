@@ -20,7 +20,7 @@ from functad.creation import tensor
 from functad.device import Device
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError
-from functad.param import Mark, Param, wrap
+from functad.param import Mark, Param, names, wrap
 
 Place = tuple[Any, ...]
 """A field's name, and keys of the containers within it."""
@@ -133,6 +133,10 @@ class Layout:
 
     def build(self, children: Sequence[Any]) -> Any:
         """The Module of this layout with these children."""
+        others = names.get()
+        if others is not None and any(mark is not None and mark.id in others for mark in self.marks):
+            marks = [m if m is None or m.id not in others else m.called(others[m.id]) for m in self.marks]
+            self = self.but(marks, self.training)  # noqa: PLW0642
         children = tuple([x if mark is None else wrap(x, mark) for x, mark in zip(children, self.marks, strict=True)])
         module: Any = object.__new__(self.kind)
         fields = module.__dict__

@@ -196,7 +196,8 @@ def _changed(old: Any, changes: dict[str, Any], path: str, make: Any) -> Any:
 def _in_place_of(old: Any, new: Any, path: str) -> Any:
     """What is put in a place; in that of a Param a tensor becomes it."""
     if type(old) is Param and new is not None and not isinstance(new, Param) and not is_module(new):
-        x: Any = operand(new, base_tensor(old), where=f"replace({path})")
+        dtype = None if isinstance(new, Handle) and dtypes.is_inexact(new.dtype) else old.dtype
+        x: Any = operand(new, base_tensor(old), dtype, f"replace({path})")
         if x.shape != old.shape:
             raise ShapeError(
                 f"replace: the parameter {path!r} has the shape {old.shape}, and the new value {x.shape}. For another "

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from functad import random
-from functad.device import Device, checked
+from functad.device import Device
 from functad.errors import ArgumentError
 from functad.module import Module, field
+from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn.parameters import Maker, at_least, fan_bound
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -23,7 +25,7 @@ class Linear(Module):
         key: where its numbers are drawn from, uniform in +-1/sqrt(in_features) as in torch; the
             generator of `fd.seed` without it.
         dtype: of the parameters; the default float without it.
-        device: where they are; on an autodiff device they require grad at once.
+        device: where they are (that of the key without it); on an autodiff device they require grad at once.
 
     >>> import functad as fd
     >>> fd.nn.Linear(3, 2, key=fd.random.key(0))(fd.ones((5, 3))).shape
@@ -47,9 +49,8 @@ class Linear(Module):
     ):
         if in_features < 0 or out_features < 0:
             raise ArgumentError(f"Linear: the sizes must not be negative, got {in_features} and {out_features}.")
-        device = checked(device, "Linear")
         bound = 1 / math.sqrt(in_features) if in_features else 0.0
-        key_w, key_b = random.split(random.draw_key() if key is None else key)
+        key_w, key_b = random.split(random.draw_key(device) if key is None else key)
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Param(random.uniform(key_w, (out_features, in_features), dtype, -bound, bound, device=device))
@@ -59,3 +60,34 @@ class Linear(Module):
         """The map of the last axis."""
         out = x @ self.weight.T
         return out if self.bias is None else out + self.bias
+
+
+class Bilinear(Module):
+    """`x1 @ weight[k] @ x2 + bias[k]` for each output k; torch's layout `[out_features, in1_features, in2_features]`."""
+
+    in1_features: int = field(static=True)
+    in2_features: int = field(static=True)
+    out_features: int = field(static=True)
+    weight: Param
+    bias: Param | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        key: Tensor | None = None,
+        dtype: Any = None,
+        device: Device | None = None,
+    ):
+        at_least("Bilinear", 1, in1_features=in1_features, in2_features=in2_features, out_features=out_features)
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        make, bound = Maker("Bilinear", key, dtype, device), fan_bound(in1_features)
+        self.weight = make.uniform((out_features, in1_features, in2_features), bound)
+        self.bias = make.uniform((out_features,), bound) if bias else None
+
+    def forward(self, x1: Any, x2: Any) -> Any:
+        """The outputs for each pair of rows."""
+        return F.bilinear(x1, x2, self.weight, self.bias)

@@ -38,7 +38,7 @@ def to_device(x: Any, device: Device) -> Any:
     if not isinstance(device, Device):
         raise ArgumentTypeError(f"to_device: expected a Device such as fd.Device.cpu(), got {device!r}.")
     source = base_tensor(x)._backend
-    if source is not device.base:
+    if getattr(source, "base", source) is not device.base:  # what jit writes down is where it will run
         x = bind(transfer_op, (x,), (source, device.base))
     here = x.device
     if x.is_tracked or (here.order == device.order and here.checkpointing is device.checkpointing):
