@@ -24,6 +24,7 @@ from functad.ops.linalg_eigen import *
 from functad.ops.linalg_solve import *
 from functad.ops.linalg_svd import *
 from functad.ops.logic import *
+from functad.ops.loss import *
 from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.order import *

@@ -53,30 +53,25 @@ def reduced(loss: Any, reduction: str) -> Any:
     return ops.mean(loss) if reduction == "mean" else ops.sum(loss)
 
 
-def weighted(loss: Any, weight: Any, reduction: str) -> Any:
-    """The same with a weight for each element; the mean is over the weights, as in torch's `mse_loss`."""
+def weighted(where: str, loss: Any, weight: Any, reduction: str) -> Any:
+    """The same with a weight for each element; the mean is the weighted one."""
     if weight is None:
         return reduced(loss, reduction)
-    weight = operand(weight, loss, loss.dtype)
-    loss = loss * ops.broadcast_to(weight, loss.shape)
+    weight = operand(weight, loss, loss.dtype, where)
+    check_same_shape(where, loss, weight, "weight")
     if reduction == "mean":
-        return ops.sum(loss) / ops.sum(ops.broadcast_to(weight, loss.shape))
-    return reduced(loss, reduction)
+        return ops.sum(loss * weight) / (ops.sum(weight) if weight.ndim else weight * loss.size)
+    return reduced(loss * weight, reduction)
 
 
-def check_same_shape(where: str, input: Any, target: Any) -> None:
+def check_same_shape(where: str, input: Any, target: Any, name: str = "target") -> None:
     """Raise unless `target` has the shape of `input`, or is a number: broadcasting would hide a mistake."""
     if target.shape != input.shape and target.ndim:
         raise ShapeError(
-            f"{where}: target has shape {target.shape} and input {input.shape}; they must be equal, since broadcasting one "
-            f"against the other would average losses of pairs that do not belong together. Write "
-            f"target.reshape({input.shape}), or ops.broadcast_to if you mean it."
+            f"{where}: {name} has shape {target.shape} and input {input.shape}; they must be equal, since broadcasting "
+            f"would pair elements that do not belong together. Write {name}.reshape({input.shape}), or "
+            f"{name}.broadcast_to({input.shape}) if you mean it."
         )
-
-
-def signs(where: str, target: Any, like: Any) -> Any:
-    """A target of labels 1 and -1 in the dtype of `like`."""
-    return operand(target, like, like.dtype, where)
 
 
 def classes(where: str, target: Any, count: int, like: Any, ignore_index: int | None = None) -> Any:

@@ -1,0 +1,132 @@
+"""Losses that need a rule of their own: cross entropies, whose formula overflows or cancels where it matters most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from functad import dtypes
+from functad.dispatch import bind
+from functad.ops.arithmetic import clip_min, reciprocal
+from functad.ops.elementary import log, sigmoid, widened
+from functad.ops.normalize import softmax_op
+from functad.ops.op import Op, Samples
+from functad.ops.rules import (
+    PAIR,
+    cast,
+    custom,
+    elementwise,
+    expand_reduced,
+    product,
+    shift_axis,
+    sum_op,
+    widen,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["bce_logits_op", "bce_op", "class_nll_op"]
+
+_LEAST_LOG = -100.0  # log(0) counts as this in `bce`, as in torch
+_LEAST_SPREAD = 1e-12
+
+
+# --- classes: the loss of a softmax is log(sum(exp(x))) - x[class], its derivative softmax(x) - one_hot(class)
+
+
+def _marked(xp: Any, x: Any, target: Any, axis: int) -> Any:
+    """Where the class is that of `target`."""
+    place = xp.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    return xp.expand_dims(target, axis) == place
+
+
+def _class_nll(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
+    wide = x.astype(dtypes.accumulator(x.dtype))
+    moved = wide - xp.max(wide, axis=axis, keepdims=True)
+    inside = (target >= 0) & (target < x.shape[axis])
+    chosen = xp.expand_dims(xp.where(inside, target, xp.zeros_like(target)), axis)
+    picked = xp.squeeze(xp.take_along_axis(moved, chosen, axis), axis)
+    loss = xp.log(xp.sum(xp.exp(moved), axis=axis)) - picked
+    return xp.where(inside, loss, xp.asarray(xp.nan, wide.dtype)).astype(x.dtype)
+
+
+def _softmax_less_unit(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
+    p = softmax_op.impl(xp, x.astype(dtypes.accumulator(x.dtype)), axis=(axis,), masked=True)
+    return (p - _marked(xp, x, target, axis).astype(p.dtype)).astype(x.dtype)
+
+
+def _softmax_jacobian(g: Any, x: Any, axis: int) -> Any:
+    """The Jacobian of softmax is symmetric: one rule for both modes."""
+    wide = widen(g)
+    p = bind(softmax_op, (widen(x),), ((axis,), True))
+    return cast(product(wide - bind(sum_op, (product(wide, p),), ((axis,), True)), p), x._dtype)
+
+
+def _slope(x: Any, target: Any, axis: int) -> Any:
+    return bind(softmax_less_unit_op, (widen(x), target), (axis,))
+
+
+def _class_nll_pull(g: Any, x: Any, target: Any, axis: int) -> Any:
+    return cast(product(expand_reduced(widen(g), x._shape, (axis,), False), _slope(x, target, axis)), x._dtype)
+
+
+def _class_nll_push(t: Any, x: Any, target: Any, axis: int) -> Any:
+    return cast(bind(sum_op, (product(widen(t), _slope(x, target, axis)),), ((axis,), False)), x._dtype)
+
+
+def _labelled(rng: np.random.Generator) -> list[Any]:
+    return [
+        ((3 * rng.normal(size=shape), rng.integers(0, shape[axis], shape[:axis] + shape[axis + 1 :])), {"axis": axis})
+        for shape, axis in (((3, 4), 1), ((4,), 0), ((2, 3, 2), 1), ((0, 2), 1))
+    ]
+
+
+softmax_less_unit_op: Op = custom(
+    "softmax_less_unit", _softmax_less_unit, vjp=[_softmax_jacobian, None], jvp=[_softmax_jacobian, None],
+    samples=Samples(make=_labelled), batch=shift_axis, doc="softmax(x) less the unit vector of a class, along an axis.",
+)  # fmt: skip
+class_nll_op: Op = custom(
+    "class_nll", _class_nll, vjp=[_class_nll_pull, None], jvp=[_class_nll_push, None],
+    samples=Samples(make=_labelled), batch=shift_axis,
+    doc="-log(softmax(x)[class]) along an axis; NaN for a class that does not exist.",
+)  # fmt: skip
+
+
+# --- two classes
+
+
+def _real(name: str, *xs: Any) -> None:
+    if any(x.dtype.kind == "c" for x in xs):
+        raise TypeError(f"{name}: takes real numbers.")
+
+
+@widened
+def _bce_logits(xp: Any, x: Any, target: Any) -> Any:
+    _real("bce_logits", x, target)
+    zero = xp.zeros((), x.dtype)
+    rest = (x > 0).astype(x.dtype) - target  # max(x, 0) - x * target, which must not be inf - inf
+    return xp.where(rest == 0, zero, x * rest) + xp.logaddexp(-xp.abs(x), zero)
+
+
+@widened
+def _bce(xp: Any, x: Any, target: Any) -> Any:
+    _real("bce", x, target)
+    least = xp.asarray(_LEAST_LOG, x.dtype)
+    return target * -xp.maximum(xp.log(x), least) + (1 - target) * -xp.maximum(xp.log1p(-x), least)
+
+
+def _bounded_log(x: Any) -> Any:
+    return clip_min(log(x), _LEAST_LOG)
+
+
+bce_logits_op = elementwise(
+    "bce_logits", _bce_logits, lambda x, target: sigmoid(x) - target, lambda x: -x, promote="float",
+    samples=PAIR._replace(low=(-3.0, 0.0), high=(3.0, 1.0)),
+    doc="-target * log(p) - (1 - target) * log(1 - p) for p = sigmoid(x), stable.",
+)  # fmt: skip
+bce_op = elementwise(
+    "bce", _bce, lambda x, target: (x - target) * reciprocal(clip_min(x * (1 - x), _LEAST_SPREAD)),
+    lambda x: _bounded_log(1 - x) - _bounded_log(x), promote="float",
+    samples=PAIR._replace(low=(0.1, 0.0), high=(0.9, 1.0)),
+    doc="-target * log(x) - (1 - target) * log(1 - x), with logarithms of at least -100.",
+)  # fmt: skip
