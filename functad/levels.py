@@ -27,12 +27,18 @@ def open_depth() -> int:
 
 
 class deeper(AbstractContextManager[Level]):
-    """Open one more transform; its level is free again when the block ends, however it ends."""
+    """Open one more transform; its level is free again when the block ends, however it ends.
 
-    __slots__ = ("_token",)
+    Its depth is more than `above`, that of levels which have ended but whose tensors are met again.
+    """
+
+    __slots__ = ("_above", "_token")
+
+    def __init__(self, above: int = 0):
+        self._above = above
 
     def __enter__(self) -> Level:
-        depth = _depth.get() + 1
+        depth = max(_depth.get(), self._above) + 1
         self._token = _depth.set(depth)
         return (depth, 0)
 

@@ -1,6 +1,7 @@
 """Loops and choices: JAX's values and derivatives, in every style, on both backends."""
 
 import gc
+import math
 import weakref
 from functools import cache
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from functad.transforms.control_flow import cond, fori_loop, scan, switch, while
 from functad.transforms.custom import custom_vjp
 from functad.transforms.forward import jvp, linearize
 from functad.transforms.jacobian import hessian, jacfwd, jacrev
+from functad.transforms.scan_op import scan_op
 from functad.transforms.vjp import vjp
 from functad.transforms.vmap import vmap
 
@@ -767,3 +769,45 @@ def test_a_refusal_leaves_no_trace_open():
         scan(lambda c, x: (c / 0, 1 // 0), 0.0, XS)
     with deeper() as level, open_trace(level, fd.Device.cpu().base, "a test") as trace:
         assert trace.level == (1, 0)
+
+
+def test_a_body_with_a_rule_of_its_own_is_compiled_once():
+    """The body is written down at each call; what it calls is recognised, custom rules and inner jits too."""
+
+    @fd.custom_vjp
+    def wave(x):
+        return x.sin()
+
+    wave.defvjp(lambda x: (x.sin(), x), lambda x, g: (g * x.cos(),))
+
+    def loss(c, rows, inner):
+        return fd.scan(lambda c, x: (inner(c * x), None), c, rows)[0]
+
+    rows = fd.tensor([1.0, 2.0])
+    kinds = {
+        "custom_vjp": wave,
+        "jit": lambda x: fd.jit(lambda y: y.sin())(x),  # noqa: PLW0108
+        "checkpoint": lambda x: fd.checkpoint(lambda y: y.sin(), policy="by_cost")(x),  # noqa: PLW0108
+        "vmap": lambda x: fd.vmap(wave)(x.reshape(1))[0],
+    }
+    for inner in kinds.values():
+        fd.grad(loss)(fd.tensor(1.0), rows, inner)
+        before = scan_op.cache_info().misses
+        grads = [fd.grad(loss)(fd.tensor(1.0), rows, inner).item() for _ in range(2)]
+        assert scan_op.cache_info().misses == before
+        assert grads == pytest.approx([math.cos(1) * 2 * math.cos(2 * math.sin(1))] * 2)
+
+
+def test_a_body_whose_rule_reads_another_number_is_another_body():
+    def scaled(by):
+        @fd.custom_vjp
+        def f(x):
+            return x * by
+
+        f.defvjp(lambda x: (x * by, None), lambda _, g: (g * (10 * by),))
+        return f
+
+    def slope(by):
+        return fd.grad(lambda c: fd.scan(lambda c, x: (scaled(by)(c), None), c, None, length=1)[0])(1.0).item()
+
+    assert [slope(2.0), slope(3.0), slope(2.0)] == [20.0, 30.0, 20.0]

@@ -441,3 +441,21 @@ def test_tracked_tensors_do_not_pass_silently():
     with pytest.raises(fd.errors.ArgumentTypeError, match="from_jax"):
         fd.grad(lambda x: jax.jit(jnp.sum)(x))(XS)  # noqa: PLW0108
     jax.tree.map(lambda a: a, w.without_autodiff())
+
+
+def test_a_choice_for_each_row_is_differentiated_by_jax():
+    """JAX masks the operands of a mapped choice with stop_gradient, which it cannot transpose."""
+    square_or_negate = fd.to_jax(lambda x: fd.cond(x > 0, lambda y: y * y, lambda y: -y, x))
+    v = jnp.array([1.0, -2.0, 3.0])
+
+    def loss(v):
+        return jax.vmap(square_or_negate)(v).sum()
+
+    np.testing.assert_array_equal(jax.grad(loss)(v), [2.0, -1.0, 6.0])
+    np.testing.assert_array_equal(jax.jit(jax.grad(loss))(v), [2.0, -1.0, 6.0])
+    np.testing.assert_array_equal(jax.hessian(loss)(v), np.diag([2.0, 0.0, 2.0]))
+    loops = fd.to_jax(
+        lambda x: fd.scan(lambda c, _: (fd.cond(c > 1, fd.ops.log, lambda y: y * y, c), None), x, None, 3)[0]
+    )
+    safe = jax.grad(lambda v: jax.vmap(loops)(v).sum())(jnp.array([0.0, 0.5]))
+    np.testing.assert_allclose(safe, [0.0, 8 * 0.5**7])

@@ -6,7 +6,7 @@ on tensors from outside: these become hidden inputs of the program, read anew at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, NoReturn
@@ -22,6 +22,7 @@ from functad.errors import ConcreteValueError, FunctadError, LevelError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
 from functad.source import user_line
+from functad.tape import fresh_id
 from functad.tensor import Tensor
 
 
@@ -99,11 +100,12 @@ class Trace(BaseBackend):
         self.name = base.name
         self.hardware = base.hardware
         self.closed = False
+        self.opened = fresh_id()
         self.inputs: list[int] = []
         self.equations: list[Equation] = []
         self.types: list[Type] = []
         self.hidden: dict[int, tuple[Tensor, int]] = {}  # tensors from outside, by id
-        self.known: dict[int, Tensor] = {}  # tensors the function is known to reach, by id
+        self.known: Collection[int] = ()  # ids of tensors that the function is known to reach
 
     def input(self, shape: tuple[int, ...], dtype: dtypes.DType) -> Tensor:
         """A new input of the program."""
@@ -137,7 +139,7 @@ class Trace(BaseBackend):
         if id(x) in self.hidden:
             return self.hidden[id(x)][1]
         if id(x) in self.known or x._backend.level > BASE:
-            if getattr(x._backend, "closed", False):
+            if id(x) not in self.known and getattr(x._backend, "closed", False):
                 inner = x._backend.resolve(x)
                 return self.place(inner) if inner is not None else bind(_ESCAPED, [x])
             number: int = self.input(x._shape, x._dtype)._value

@@ -25,9 +25,9 @@ class opened(AbstractContextManager[Any]):
 
     __slots__ = ("_backend", "_level", "_make")
 
-    def __init__(self, make: Callable[[Level], Any]):
+    def __init__(self, make: Callable[[Level], Any], above: int = 0):
         self._make = make
-        self._level = deeper()
+        self._level = deeper(above)
 
     def __enter__(self) -> Any:
         level = self._level.__enter__()

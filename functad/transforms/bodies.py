@@ -24,10 +24,8 @@ from functad.ops.op import Op, Type
 from functad.ops.operand import as_array
 from functad.ops.rules import is_strict
 from functad.source import user_line
-from functad.tape import fresh_id
 from functad.tensor import Tensor
 from functad.transforms.arguments import settle
-from functad.transforms.checkpoint import CheckpointOp
 from functad.transforms.python_op import StagedPython
 from functad.transforms.staged import StagedOp
 
@@ -45,8 +43,7 @@ class Body(Trace):
 
     def __init__(self, level: Level, base: BaseBackend, what: str):
         super().__init__(level, base, what)
-        self.opened = fresh_id()
-        self.known = getattr(tracing.get(), "known", {})
+        self.known = getattr(tracing.get(), "known", ())
         self.literals: dict[int, tuple[Tensor, tuple[Any, ...]]] = {}
 
     def scalar(self, value: complex, dtype: dtypes.DType) -> Tensor:
@@ -196,10 +193,16 @@ def _text(program: Program, constant: Callable[[Any], Any]) -> Any:
 
 def _likeness(op: Op) -> Any:
     """What ops that can stand for one another have in common."""
-    rules = getattr(op.recorded, "__self__", None)
-    if isinstance(op, StagedPython) and type(rules) is CheckpointOp:  # made anew for each run of what it is in
-        return (rules.name, rules.selects, rules.barrier, _text(op.program, lambda x: x if type(x) is int else id(x)))
-    return op
+    if not isinstance(op, StagedOp):
+        return op
+    own = None
+    if isinstance(op, StagedPython):  # made anew for each run of what it is in
+        own = op.rules.likeness
+        if own is None:
+            return op
+    elif type(op) is not StagedOp:
+        return op
+    return (op.name, own, op.base, op.donate, _text(op.program, lambda x: x if type(x) is int else id(x)))
 
 
 def _opened(program: Program, varying: tuple[int, ...]) -> Program:

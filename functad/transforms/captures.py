@@ -9,6 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from functad import tree
 from functad.dispatch import Handle
 
@@ -30,10 +32,14 @@ class Captures:
     def __init__(self, fn: Any):
         self._fn = fn
         self._others: list[tuple[Read, Any]] = []  # what was found to be no tensor, and must still be that
-        self._tensors: list[tuple[Read, list[Any] | None]] = []  # where tensors are; what else a container holds
+        self._tensors: list[tuple[Read, list[Any] | None, bool]] = []  # where; what else is there; whether Modules are
         self._walk()
 
     def __call__(self) -> list[Any]:
+        return self.look()[0]
+
+    def look(self) -> tuple[list[Any], tuple[tree.Structure, ...]]:
+        """The tensors, and the structures of the Modules that hold some: their static fields are compiled in."""
         for read, value in self._others:
             if read() is not value:
                 self._walk()
@@ -45,12 +51,15 @@ class Captures:
         assert found is not None
         return found
 
-    def _collect(self) -> list[Any] | None:
+    def _collect(self) -> tuple[list[Any], tuple[tree.Structure, ...]] | None:
         found: list[Any] = []
-        for read, others in self._tensors:
+        structures: list[tree.Structure] = []
+        for read, others, modules in self._tensors:
             value = read()
             if others is not None:
-                leaves = _leaves(value)
+                leaves, structure = _flatten(value)
+                if structure is not None and modules:
+                    structures.append(structure)
                 found.extend([x for x in leaves if isinstance(x, Handle)])
                 rest = [x for x in leaves if not isinstance(x, Handle)]
                 if len(rest) != len(others) or any(x is not y for x, y in zip(rest, others, strict=True)):
@@ -59,7 +68,7 @@ class Captures:
                 found.append(value)
             else:
                 return None
-        return found
+        return found, tuple(structures)
 
     def _walk(self) -> None:
         self._others, self._tensors = [], []
@@ -68,7 +77,7 @@ class Captures:
         for read in queue:
             value = read()
             if isinstance(value, Handle):
-                self._tensors.append((read, None))
+                self._tensors.append((read, None, False))
                 continue
             if id(value) not in seen:
                 seen.add(id(value))
@@ -94,8 +103,13 @@ class Captures:
         if len(leaves) == 1 and leaves[0] is value:
             return _attributes(value)
         rest = [x for x in leaves if not isinstance(x, Handle)]
-        self._tensors.append((read, rest))
-        return [_constant(x) for x in rest]
+        self._tensors.append((read, rest, tree.holds(value, _is_module)))
+        forward = getattr(type(value), "forward", None)  # of a Module
+        return [_constant(x) for x in (*rest, *([forward] if isinstance(forward, types.FunctionType) else ()))]
+
+
+def _is_module(value: Any) -> bool:
+    return hasattr(type(value), "_is_module")
 
 
 def _attributes(value: Any) -> list[Read]:
@@ -154,10 +168,14 @@ def _named(code: types.CodeType, *operations: str) -> tuple[str, ...]:
 
 
 def _leaves(value: Any) -> list[Any]:
+    return _flatten(value)[0]
+
+
+def _flatten(value: Any) -> tuple[list[Any], tree.Structure | None]:
     try:
-        return tree.leaves(value)
+        return tree.flatten(value)
     except (TypeError, ValueError):  # not a pytree: sets of mixed types and the like
-        return []
+        return [], None
 
 
 # --- functions that read names as they were
@@ -228,3 +246,66 @@ def _written_globals(code: types.CodeType) -> tuple[str, ...]:
 @functools.lru_cache(4096)
 def _written_cells(code: types.CodeType) -> frozenset[str]:
     return frozenset(_named(code, "STORE_DEREF", "DELETE_DEREF")) & frozenset(code.co_freevars)
+
+
+# --- functions that compute the same
+
+
+class Same:
+    """A value that can stand for nothing but itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def likeness(value: Any) -> Any:
+    """What functions that compute the same have in common, however often they were made.
+
+    Code and what it reads: numbers by value, tensors and other things that cannot change by identity. A
+    function that reads what can change has only itself.
+    """
+    try:
+        return _likeness(value, {})
+    except _Changeable:
+        return Same(value)
+
+
+class _Changeable(Exception):  # noqa: N818  # no user sees it
+    """A value that may not be tomorrow what it is today."""
+
+
+def _likeness(value: Any, seen: dict[int, int]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return type(value), repr(value)
+    if id(value) in seen:
+        return "again", seen[id(value)]
+    seen[id(value)] = len(seen)
+    if isinstance(value, tuple):
+        return type(value), *[_likeness(x, seen) for x in value]
+    if isinstance(value, types.MethodType):
+        return "method", _likeness(value.__func__, seen), _likeness(value.__self__, seen)
+    if type(value) is functools.partial:
+        named = tuple(value.keywords.items())
+        return "partial", _likeness(value.func, seen), _likeness(value.args, seen), _likeness(named, seen)
+    if isinstance(value, types.FunctionType) and (value.__closure__ or not _is_ours(value)):
+        code = value.__code__
+        if _written_cells(code) or _written_globals(code):
+            raise _Changeable
+        cells = tuple([_cell(cell) for cell in value.__closure__ or ()])
+        names = () if _is_ours(value) else global_names(code)
+        space = tuple([value.__globals__.get(name, _EMPTY) for name in names])
+        defaults = (value.__defaults__, tuple((value.__kwdefaults__ or {}).items()))
+        return code, *[_likeness(x, seen) for x in (cells, space, defaults)]
+    if hasattr(value, "_rules") and callable(value):  # of custom_vjp and custom_jvp
+        return type(value), _likeness(value._rules, seen)
+    if value is _EMPTY or _is_stable(value) or isinstance(value, (Handle, jax.Array)):
+        return Same(value)
+    raise _Changeable

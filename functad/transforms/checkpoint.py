@@ -38,6 +38,7 @@ from functad.transforms.python_op import (
     outside,
     over_rows,
     refuse_outside,
+    surroundings,
     take_apart,
     zeros_like,
 )
@@ -47,6 +48,13 @@ Selects = Callable[[Op], bool]
 
 _MATMULS = ("contract", "conv")
 """How the names of matrix products and convolutions begin."""
+
+_POLICIES: dict[str, Selects] = {
+    "save_nothing": lambda op: False,
+    "save_matmuls": lambda op: op.name.startswith(_MATMULS),
+    "by_cost": lambda op: op.cost is Cost.COMPUTE,
+    "save_everything": lambda op: True,
+}
 
 barrier_op = Op(
     "barrier",
@@ -99,12 +107,8 @@ def checkpoint(fn: Callable[..., Any], policy: str | Selects = "save_nothing") -
 def _selects(policy: Any) -> Selects:
     if callable(policy):
         return policy
-    if policy == "by_cost":
-        return lambda op: op.cost is Cost.COMPUTE
-    if policy == "save_matmuls":
-        return lambda op: op.name.startswith(_MATMULS)
-    if policy in ("save_nothing", "save_everything"):
-        return lambda op: policy == "save_everything"
+    if isinstance(policy, str) and policy in _POLICIES:
+        return _POLICIES[policy]
     raise ArgumentError(
         "checkpoint: policy must be 'save_nothing', 'save_everything', 'save_matmuls', 'by_cost' or a function of an "
         f"op, got {policy!r}."
@@ -121,6 +125,7 @@ class Rerun:
         self.again = frozen(fn)
         self.frame = frame
         self.closed: tuple[Any, ...] = ()
+        self.around = surroundings()
         self.draws: list[generator.Draw] = []  # from the default generator, the same in every run
         self.context = copy_context()
         self.x64 = dtypes.x64_enabled()
@@ -147,7 +152,7 @@ class Rerun:
 
     def _run(self, fn: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         replay = generator.replaying(self.draws, self.runs > 1)
-        with replay, capturing(inputs, self.closed, self) as (capture, tensors):
+        with replay, capturing(inputs, self.closed, self, self.around) as (capture, tensors):
             args, kwargs = self.frame.fill(tensors)
             outs, self.result = take_apart(fn(*args, **kwargs))
             return tuple([capture.leave(x) for x in outs])
@@ -171,6 +176,10 @@ class CheckpointOp(PythonOp):
     @property
     def owner(self) -> object:
         return self.run
+
+    @property
+    def likeness(self) -> Any:
+        return "checkpoint", self.selects, self.barrier
 
     def python(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if self.barrier and any(_compiles_later(x._value) for x in inputs):

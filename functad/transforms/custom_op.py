@@ -25,7 +25,7 @@ from functad.ops.operand import operand
 from functad.tape import sweep
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, opened
-from functad.transforms.captures import frozen
+from functad.transforms.captures import Same, frozen, likeness
 from functad.transforms.python_op import (
     BatchedPython,
     Capture,
@@ -35,6 +35,7 @@ from functad.transforms.python_op import (
     capturing,
     is_smooth,
     paused,
+    surroundings,
     take_apart,
     zeros_like,
 )
@@ -47,6 +48,7 @@ class Call:
 
     def __init__(self, name: str, signature: inspect.Signature | None, nondiff: frozenset[int], args: tuple[Any, ...]):
         self.name = name
+        self.around = surroundings()
         self.signature = signature
         self.count = len(args)
         self.nondiff = frozenset(n for n in nondiff if n < len(args))
@@ -124,8 +126,15 @@ class CustomOp(PythonOp):
         self.reverse_only = self.jvp is None
         self.closed = closed
 
+    @property
+    def likeness(self) -> Any:
+        call, frame = self.call, self.call.frame
+        fixed = tuple([likeness(x) for x in frame.fixed])
+        closed = tuple(map(Same, self.closed))
+        return likeness(self.rules), frame.structure, fixed, call.nondiff, tuple(call.smooth), closed
+
     def python(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        with capturing(inputs, self.closed, self) as (capture, tensors):
+        with capturing(inputs, self.closed, self, self.call.around) as (capture, tensors):
             out = self.fun(*self.call.frame.fill(tensors))
             return tuple(self.call.result_of(out, capture, _first(tensors)))
 
@@ -195,7 +204,7 @@ class _FromVjp(_Rule):
 
     def apply(self, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
         op = self.op
-        with paused(), capturing(inputs, op.closed, op) as (capture, tensors):
+        with paused(), capturing(inputs, op.closed, op, op.call.around) as (capture, tensors):
             out = op.fwd(*op.call.frame.fill(tensors))
             if not (isinstance(out, tuple) and len(out) == 2):
                 raise StructureError(f"{op.name}: fwd must return a pair (result, residuals), got {_describe(out)}.")
@@ -216,7 +225,7 @@ class _FromVjp(_Rule):
         static = [i for i in range(len(args)) if i not in call.smooth]
         given = [*[args[i] for i in static], *res.out, *g]
         try:
-            with capturing([*given, *closed], op.closed, op) as (capture, tensors):
+            with capturing([*given, *closed], op.closed, op, op.call.around) as (capture, tensors):
                 nondiff = call.nondiff_args(dict(zip(static, tensors, strict=False)))
                 saved = tensors[len(static) : len(static) + len(res.out)]
                 cotangent = tree.unflatten(call.result, tensors[len(static) + len(res.out) :])
@@ -290,7 +299,7 @@ def _push(
     """The results of the rule for forward mode, and their tangents (None for zero)."""
     call = op.call
     numbers = list(tangents)
-    with capturing([*args, *tangents.values(), *closed], op.closed, op) as (capture, tensors):
+    with capturing([*args, *tangents.values(), *closed], op.closed, op, op.call.around) as (capture, tensors):
         primals = list(call.frame.fill(tensors[: len(args)]))
         moved = dict(zip(numbers, tensors[len(args) :], strict=True))
         leaves = [

@@ -20,7 +20,7 @@ from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.tensor import Tensor
-from functad.transforms.arguments import check_callable, common_float, wraps
+from functad.transforms.arguments import check_callable, common_float, settle, wraps
 from functad.transforms.captures import reachable
 from functad.transforms.jax_function import differentiable_by_jax, unfolded
 from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla
@@ -196,11 +196,11 @@ def _write_down(
     """The program of one call, the arrays it reads besides its inputs, and how to make its result of its outputs."""
     base = _xla_of(arrays[0])
     with deeper() as level, open_trace(level, base, what) as trace:
-        trace.known = {id(x): x for x in reachable(fn) if isinstance(base_tensor(x)._value, jax.core.Tracer)}
+        trace.known = {id(x) for x in reachable(fn) if isinstance(base_tensor(x)._value, jax.core.Tracer)}
         inputs = [trace.input(x.shape, x.dtype) for x in arrays]
         found, structure = tree.flatten_as_jax(call(inputs))
-        outs = [x for x in found if isinstance(x, Handle)]
-        program = unfolded(trace.program(outs), base)  # type: ignore[arg-type]
+        outs = [settle(x, trace) for x in found if isinstance(x, Handle)]
+        program = unfolded(trace.program(outs), base)
 
     def fill(results: Arrays) -> Any:
         rest = iter(results)

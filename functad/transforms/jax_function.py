@@ -19,7 +19,7 @@ from functad.ops.cumulative import recurrence_op
 from functad.ops.op import Op, Type
 from functad.ops.rules import masked_mul, zero_mul
 from functad.ops.scatter import scatter_set_op
-from functad.transforms.control_ops import ControlOp
+from functad.transforms.control_ops import CondOp, ControlOp
 from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla, still
 from functad.transforms.python_op import StagedPython, over_rows
 from functad.transforms.staged import StagedOp
@@ -197,9 +197,32 @@ def _run_linear(op: Op, arrays: Sequence[Any], params: Arrays) -> Any:
         return jax.vmap(lambda *rows: _run_linear(op.op, rows, params), in_axes=op.axes)(*arrays)
     if isinstance(op, StagedOp):
         return op.program.call(_run_linear, arrays)
+    if isinstance(op, CondOp):
+        return _choose_linear(op, arrays)
     if isinstance(op, ControlOp):
         return op.run(_run_linear, arrays)
     return _LINEAR[op](params, *arrays) if op in _LINEAR else _run(op, arrays, params)
+
+
+def _choose_linear(op: CondOp, arrays: Sequence[Any]) -> Any:
+    """All branches, each on tangents that are 0 unless it is taken, and what the one taken gives.
+
+    A choice of JAX's cannot be transposed when it is mapped with an index for each row.
+    """
+    index, *inputs = arrays
+    count = len(inputs) if op.primal is None else len(op.primal.inputs) - 1
+    found = []
+    for i, branch in enumerate(op.branches):
+        taken = [x if n < count else jnp.where(index == i, x, jnp.zeros_like(x)) for n, x in enumerate(inputs)]
+        found.append(branch.program.call(_run_linear, taken))
+    return tuple([_select(index, outs) for outs in zip(*found, strict=True)])
+
+
+def _select(index: Any, outs: Sequence[Any]) -> Any:
+    chosen = outs[0]
+    for i, out in enumerate(outs[1:], 1):
+        chosen = jnp.where(index == i, out, chosen)
+    return chosen
 
 
 def _winning(params: Any, t: Any, partial: Any) -> Any:

@@ -7,11 +7,11 @@ known, and are inputs of the op like its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from functad import dtypes, tree
 from functad.backends.batch import Axes, Batch, BatchedOp
@@ -92,6 +92,18 @@ class Through:
         return x._value if self.closed else None
 
 
+class Surroundings(NamedTuple):
+    """Where a function was called: it may run again elsewhere, when transforms that were open there have ended."""
+
+    depth: int
+    known: frozenset[int]  # the ids of what a function around it is known to reach
+
+
+def surroundings() -> Surroundings:
+    """Those of a call that is made now."""
+    return Surroundings(open_depth(), frozenset(getattr(tracing.get(), "known", ())))
+
+
 class Missing(Exception):  # noqa: N818  # no user sees it
     """A function reached tensors from outside that were not known to be its inputs."""
 
@@ -104,12 +116,12 @@ class Missing(Exception):  # noqa: N818  # no user sees it
 class Capture(Through):
     """Takes every op of a function, and puts given tensors in the place of those from outside."""
 
-    def __init__(self, level: Level, given: dict[int, Tensor]):
+    def __init__(self, level: Level, given: dict[int, Tensor], known: Iterable[int] = ()):
         super().__init__(level)
         self.given = given  # by the id of the tensor from outside
         self.below = tracing.get()
         # what a function inside reaches is ours to replace too, even when its own level has closed by now
-        self.known: dict[int, Tensor] = {**getattr(self.below, "known", {}), **given}
+        self.known = {*getattr(self.below, "known", ()), *known, *given}
         self.touched: set[int] = set()
         self.missing: dict[int, Tensor] = {}
 
@@ -140,12 +152,18 @@ class Capture(Through):
 
 def outside(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those of `tensors` that a function must have as inputs if it reaches them."""
-    known = getattr(tracing.get(), "known", {})
-    found = {id(x): x for x in tensors if not _leaked(x) and _from_outside(x, known)}
+    known = getattr(tracing.get(), "known", ())
+    found = {id(x): x for x in tensors if id(x) in known or (not _leaked(x) and _from_outside(x, known))}
     return list(found.values())
 
 
-def _from_outside(x: Any, known: dict[int, Tensor]) -> bool:
+def _stand_in(x: Tensor) -> Tensor:
+    """What stands for a tensor from outside in the function that runs now: its own level may have ended."""
+    capture = tracing.get()
+    return capture.wrap(capture.outside(x)) if isinstance(capture, Capture) and id(x) in capture.given else x
+
+
+def _from_outside(x: Any, known: Container[int]) -> bool:
     return id(x) in known or _constant_part(x)._backend.level > BASE
 
 
@@ -182,14 +200,16 @@ def _leaked(x: Any) -> bool:
 
 
 @contextmanager
-def capturing(inputs: Sequence[Tensor], closed: Sequence[Tensor], owner: object) -> Iterator[tuple[Capture, list[Any]]]:
+def capturing(
+    inputs: Sequence[Tensor], closed: Sequence[Tensor], owner: Any, around: Surroundings
+) -> Iterator[tuple[Capture, list[Any]]]:
     """Run a block in which the tensors `closed` are the last of `inputs`; it gets the others.
 
     Raises `Missing` when the block reached other tensors that it must have as inputs.
     """
     count = len(inputs) - len(closed)
     given = {id(x): value for x, value in zip(closed, inputs[count:], strict=True)}
-    with opened(partial(Capture, given=given)) as capture:
+    with opened(partial(Capture, given=given, known=around.known), around.depth) as capture:
         token = tracing.set(capture)
         try:
             yield capture, [capture.wrap(x) for x in inputs[:count]]
@@ -259,6 +279,11 @@ class PythonOp(Op):
         """Whose run says that an input is missing."""
         return self
 
+    @property
+    def likeness(self) -> Any:
+        """What its rules have in common with those of other runs of the same code; None if that is not known."""
+        return None
+
     def python(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """What it computes."""
         raise NotImplementedError
@@ -299,7 +324,7 @@ class StagedPython(StagedOp):
 
     def __init__(self, op: PythonOp, program: Program, base: Any):
         super().__init__(op.name, program, base)
-        rules = op.staged(program)
+        self.rules = rules = op.staged(program)
         self.reverse_only = rules.reverse_only
         self.transparent = rules.transparent
         self.recorded = rules.recorded  # type: ignore[method-assign]
@@ -331,6 +356,12 @@ class BatchedPython(BatchedOp):
     def reverse_only(self) -> bool:
         """Whether its rule is for reverse mode."""
         return self.op.reverse_only
+
+    @property
+    def likeness(self) -> Any:
+        """That of the code, if it has one."""
+        own = self.op.likeness
+        return None if own is None else (self.axes, own)
 
     @property
     def visible(self) -> int:  # type: ignore[override]  # known once it has run
@@ -369,7 +400,7 @@ def bind_closed(
     """Make an op that has `closed` as further inputs and run it, adding those it turns out to reach."""
     for _ in range(_MOST_TRIES):
         op = make(tuple(closed))
-        inputs = [*tensors, *closed]
+        inputs = [*tensors, *map(_stand_in, closed)]
         try:
             return op, (bind(op, inputs) if inputs else op.python(inputs))
         except Missing as missing:
