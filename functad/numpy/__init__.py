@@ -28,6 +28,8 @@ from functad.dtypes import uint8 as uint8
 from functad.dtypes import uint16 as uint16
 from functad.dtypes import uint32 as uint32
 from functad.dtypes import uint64 as uint64
+from functad.numpy import fft as fft
+from functad.numpy import linalg as linalg
 from functad.numpy.calculus import *
 from functad.numpy.creation import *
 from functad.numpy.dtype_functions import *

@@ -17,10 +17,14 @@ from functad.ops.diagonal import *
 from functad.ops.einsum import *
 from functad.ops.elementary import *
 from functad.ops.floats import *
+from functad.ops.fourier import *
 from functad.ops.index import *
 from functad.ops.join import *
 from functad.ops.linalg_det import *
 from functad.ops.linalg_eigen import *
+from functad.ops.linalg_expm import *
+from functad.ops.linalg_norms import *
+from functad.ops.linalg_qr import *
 from functad.ops.linalg_solve import *
 from functad.ops.linalg_svd import *
 from functad.ops.logic import *

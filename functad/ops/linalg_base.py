@@ -142,8 +142,8 @@ def guarded(rule: Callable[..., Any]) -> Callable[..., Any]:
         if is_strict():
             return out
         gs, outs = (v if type(v) is tuple else (v,) for v in (g, out))
-        batch = max([v.ndim for v in (*gs, *outs)]) - 2
-        kept = tuple([bind(gate, (o, bind(reached_op, (o, *gs), (batch,)))) for o in outs])
+        batch = max([v.ndim for v in (*gs, *outs) if v is not None]) - 2
+        kept = tuple([None if o is None else bind(gate, (o, bind(reached_op, (o, *gs), (batch,)))) for o in outs])
         return kept if type(out) is tuple else kept[0]
 
     return call

@@ -62,13 +62,13 @@ def _lower_half(x: Any) -> Any:
 
 
 def _cholesky_push(t: Any, out: Any) -> Any:
-    half = _triangular(out, hermitian(t))
-    return mm(out, _lower_half(mT(_triangular(conj(out), mT(half)))))
+    half = triangular(out, hermitian(t))
+    return mm(out, _lower_half(mT(triangular(conj(out), mT(half)))))
 
 
 def _cholesky_pull(g: Any, out: Any) -> Any:
-    half = _triangular(out, _lower_half(mm(mT(out), g)), transpose=True)
-    return hermitian(mT(_triangular(conj(out), mT(half), transpose=True)))
+    half = triangular(out, _lower_half(mm(mT(out), g)), transpose=True)
+    return hermitian(mT(triangular(conj(out), mT(half), transpose=True)))
 
 
 cholesky_op = custom(
@@ -169,7 +169,7 @@ def _triangular_solve(xp: Any, a: Any, b: Any, *, lower: bool, transpose: bool, 
     return x
 
 
-def _triangular(a: Any, b: Any, lower: bool = True, transpose: bool = False, unit: bool = False) -> Any:
+def triangular(a: Any, b: Any, lower: bool = True, transpose: bool = False, unit: bool = False) -> Any:
     return bind(triangular_solve_op, (a, b), (lower, transpose, unit))
 
 
@@ -184,7 +184,7 @@ def _triangle(x: Any, lower: bool, unit: bool) -> Any:
 
 def _triangular_push(t: Any, a: Any, out: Any, lower: bool, transpose: bool, unit: bool) -> Any:
     t = _triangle(t, lower, unit)
-    return -_triangular(a, mm(mT(t) if transpose else t, out), lower, transpose, unit)
+    return -triangular(a, mm(mT(t) if transpose else t, out), lower, transpose, unit)
 
 
 triangular_solve_op: Op = _solving(
@@ -201,11 +201,11 @@ triangular_solve_op: Op = _solving(
     _of_triangle,
     vjp=[
         lambda g, a, out, lower, transpose, unit: _of_triangle(
-            _triangular(a, g, lower, not transpose, unit), out, lower, transpose, unit
+            triangular(a, g, lower, not transpose, unit), out, lower, transpose, unit
         ),
-        lambda g, a, lower, transpose, unit: _triangular(a, g, lower, not transpose, unit),
+        lambda g, a, lower, transpose, unit: triangular(a, g, lower, not transpose, unit),
     ],
-    jvp=[_triangular_push, lambda t, a, lower, transpose, unit: _triangular(a, t, lower, transpose, unit)],
+    jvp=[_triangular_push, lambda t, a, lower, transpose, unit: triangular(a, t, lower, transpose, unit)],
 )  # fmt: skip
 
 

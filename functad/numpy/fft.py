@@ -1,0 +1,35 @@
+"""Discrete Fourier transforms under NumPy's names and with its arguments, all differentiable.
+
+Single precision stays single. Real input is fine wherever complex is expected.
+
+>>> import functad as fd
+>>> import functad.numpy as fnp
+>>> fnp.fft.rfft(fd.tensor([1.0, 0.0, 0.0, 0.0])).real.tolist()
+[1.0, 1.0, 1.0]
+"""
+
+from functad.ops import (
+    fft,
+    fft2,
+    fftfreq,
+    fftn,
+    fftshift,
+    hfft,
+    ifft,
+    ifft2,
+    ifftn,
+    ifftshift,
+    ihfft,
+    irfft,
+    irfft2,
+    irfftn,
+    rfft,
+    rfft2,
+    rfftfreq,
+    rfftn,
+)
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
