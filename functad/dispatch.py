@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 from operator import attrgetter
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from functad.dtypes import DType
 from functad.errors import DeviceError, LevelError, StrategyMismatchError
-from functad.levels import BASE, Level
+from functad.levels import BASE, Level, _unrecorded
 
 if TYPE_CHECKING:
     from functad.device import Device
@@ -82,8 +83,21 @@ tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)
 """The innermost interpreter that takes every op no higher level takes, on whatever tensors."""
 
 
+class _Pending(threading.local):
+    recording: Any = None
+    types: Any = (None, [])
+
+
+pending = _Pending()
+"""What this thread has recorded and not run; see `backends.fusion_record`."""
+
+
 def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
     """Run `op` at the highest level among its inputs (and the open trace, if there is one)."""
+    if (recording := pending.recording) is not None and tracing.get() is None and _unrecorded.get() < 0:
+        out = recording.repeat(op, inputs, params)  # the usual case where ops are recorded: it was met here before
+        if out is not None:
+            return out
     top = inputs[0]._backend
     if len(inputs) > 1 and (len(inputs) > 2 or inputs[1]._backend is not top):
         for x in inputs:

@@ -113,12 +113,15 @@ class Gradients:
         grads = Gradients(level, swept.gradients, swept.origins)
         me = weakref.ref(grads)
         for node in swept.nodes.values():
-            node.containers = (*[c for c in node.containers if c() is not None], me)
+            node.containers = (*[c for c in node.containers if c() is not None], me) if node.containers else (me,)
         return grads
 
     def get(self, x: Tensor) -> Tensor | None:
         """The gradient of `x`, or None; `explain(x)` tells why there is none."""
-        node = self._node(x)
+        if isinstance(x, Handle) and x._backend.level == self._level:
+            node = x._context
+        else:
+            node = self._node(x)
         g = None if node is None or not _wanted(node) else self._gradients.get(node.id)
         if g is not None and self._level[1] > 1:  # order 2: tracked with respect to x, even where it is constant in x
             g = bind(depend_op, (g, _at_level(x, self._level)._value))

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_record import SCALAR, Immediate, Recording, State, Token, local, record
-from functad.backends.fusion_structure import Origins, Plan, arrays_of, context_summary, origins_of
+from functad.backends.fusion_record import CONSTANT, Immediate, Kind, Recording, State, Token, local, record
+from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
 from functad.backends.staged import StagedOp
 from functad.backends.xla import Xla
 from functad.device import FUSED
@@ -64,12 +63,14 @@ class Fusion(BaseBackend):
         self.compile_seconds = 0.0
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
+        self.ended.leaves = ()
+        self._kinds: dict[Any, Kind] = {}
 
     # --- recording
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Record `op`; its type is known at once."""
-        out = record(self, None, op, inputs, params)
+        out = record(self, op, inputs, params)
         return self._run_now(op, inputs, params) if out is None else out
 
     def _run_now(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
@@ -81,6 +82,11 @@ class Fusion(BaseBackend):
         if self.states > _MOST_STATES:
             self._prune()
         return self._root
+
+    def kind(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool = False) -> Kind:
+        """What a tensor from outside is to recordings."""
+        key = (shape, dtype, role, scalar)
+        return self._kinds.get(key) or self._kinds.setdefault(key, Kind(*key, self.ended))
 
     def is_novel(self, op: Op, params: tuple[Any, ...], types: tuple[Type, ...]) -> int:
         """1 if no structure had this op on such inputs so far."""
@@ -106,7 +112,7 @@ class Fusion(BaseBackend):
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
         x = super()._scalar(value, dtype)
-        x._entry = SCALAR
+        x._entry = self.kind((), dtype, CONSTANT, scalar=True)
         return x
 
     def requires(self, dtype: DType, where: str) -> None:
@@ -121,7 +127,7 @@ class Fusion(BaseBackend):
         return value
 
     def detach(self, x: Tensor) -> Tensor:
-        return x if x._entry is not None else self.xla.detach(x)
+        return x if type(x._entry) is Token else self.xla.detach(x)
 
     constant = detach
 
@@ -131,9 +137,8 @@ class Fusion(BaseBackend):
         if local.recording is recording:
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
-            plan, knowns = self._plan(recording, (token.place,), None)
-            with _immediate(recording.x64):
-                token.array = jax.jit(plan.evaluator())(*arrays_of(knowns))[0]
+            plan = self._plan(recording, (), (token.place,), None)
+            token.array = jax.jit(plan.evaluator())(*plan.arrays(recording.knowns))[0]
         return token.array
 
     def context_of(self, token: Token) -> Any:
@@ -147,10 +152,9 @@ class Fusion(BaseBackend):
         if made is None and recording.released:
             return self._consumed(recording, token)
         if made is None:
-            places = tuple(sorted({token.place, *recording.live}))
-            plan, knowns = self._plan(recording, places, None)
-            with _immediate(recording.x64):
-                made = self._graph(recording, plan, knowns)[token.place]
+            plan = self._plan(recording, tuple(sorted({token.place, *recording.live})), (), None)
+            with _immediate():
+                made = self._graph(recording, plan)[token.place]
         return made._context
 
     def _consumed(self, recording: Recording, token: Token) -> Node:
@@ -161,7 +165,7 @@ class Fusion(BaseBackend):
             step = step.parent
         shape, dtype = step.types[token.place - step.first]
         parents = tuple([x._context for x in recording.knowns if x._backend is recording.tape and x._context.tracked])
-        node = Node(step.op, step.params, parents, (), None, shape, dtype, recording.leaves, None, False)
+        node = Node(step.op, step.params, parents, (), None, shape, dtype, _leaves_of(recording), None, False)
         node.inputs = None
         return node
 
@@ -171,18 +175,15 @@ class Fusion(BaseBackend):
             local.recording = None
         if recording.tokens is None:
             return
-        live, tokens, rooted = self._held(recording)
-        if not live:
+        plan, tokens = self._close(recording, None)
+        if not tokens:
             return
-        plan, knowns = self._plan(recording, live, None)
-        with _immediate(recording.x64):
-            if rooted:
-                arrays = self._run_taped(recording, plan, knowns)
-            elif self._ready(plan, plan.evaluator):
-                arrays = self._call(plan, knowns)
-            else:
-                arrays = self._replay(recording, plan, knowns)[0]
-        self._settle(recording, plan, knowns, tokens, arrays)
+        if not plan.followed and self._ready(plan, lambda: jax.jit(plan.evaluator())):
+            arrays = self._call(plan, recording)
+        else:
+            with _immediate():
+                arrays = self._run_taped(recording, plan) if plan.followed else self._replay(recording, plan)[0]
+        self._settle(recording, plan, tokens, arrays)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
         """Gradients of a recorded result; None if backward must walk the tape."""
@@ -191,16 +192,15 @@ class Fusion(BaseBackend):
         if local.recording is not recording or not _is_tracked(recording.state, token.place):
             return None
         local.recording = None
-        live, tokens, _ = self._held(recording)
-        plan, knowns = self._plan(recording, live, token.place)
         recording.released = release
-        with _immediate(recording.x64):
-            if self._ready(plan, lambda: plan.backward(self)):
-                arrays = self._call(plan, knowns)
-                found = self._swept(recording, plan, knowns, arrays)
-            else:
-                arrays, found = self._replay(recording, plan, knowns, release)
-        self._settle(recording, plan, knowns, tokens, arrays)
+        plan, tokens = self._close(recording, token.place)
+        if self._ready(plan, lambda: jax.jit(plan.backward(self))):
+            arrays = self._call(plan, recording)
+            found = self._swept(recording, plan, arrays)
+        else:
+            with _immediate():
+                arrays, found = self._replay(recording, plan, release)
+        self._settle(recording, plan, tokens, arrays)
         return found
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
@@ -214,35 +214,33 @@ class Fusion(BaseBackend):
 
     # --- the end of a recording
 
-    def _held(self, recording: Recording) -> tuple[tuple[int, ...], list[Token], bool]:
-        """The places whose tensors somebody holds, their tokens, and whether a tape must follow some of them."""
+    def _close(self, recording: Recording, root: int | None) -> tuple[Plan, list[Token]]:
+        """What to do with a recording that ends, and the tokens of the results that somebody holds."""
         tokens = _referenced(recording.tokens)
-        live = [t.place for t in tokens]
-        rooted = False
-        if recording.tape is not None and tokens:
-            tracked = _tracked(recording.state)
-            recording.live = tuple([p for p in live if p in tracked])
-            rooted = bool(recording.live)
-            if rooted:
-                recording.leaves = tuple([_leaves(x) for x in recording.knowns if x._backend is recording.tape])
+        live = tuple([t.place for t in tokens])
+        below: tuple[int, ...] = ()
         if recording.more:
-            below = _referenced(recording.more)
-            tokens += below
-            live = sorted({*live, *[t.place for t in below]})
+            more = _referenced(recording.more)
+            below = tuple([t.place for t in more])
+            tokens += more
         recording.tokens = recording.more = recording.places = None
-        return tuple(live), tokens, rooted
+        plan = self._plan(recording, live, below, root)
+        if plan.followed:
+            recording.live = plan.followed
+            if recording.continued:
+                _leaves_of(recording)
+        return plan, tokens
 
-    def _plan(self, recording: Recording, live: tuple[int, ...], root: int | None) -> tuple[Plan, list[Tensor]]:
-        state = recording.state
-        key = (live, root, is_strict(), recording.x64)
-        plan = state.plans.get(key)
+    def _plan(self, recording: Recording, live: tuple[int, ...], below: tuple[int, ...], root: int | None) -> Plan:
+        plans = recording.state.plans
+        key = (live, below, root, is_strict(), recording.x64)
+        plan = plans.get(key)
         if plan is None:
-            plan = state.plans[key] = Plan(state, live, root)
+            plan = plans[key] = Plan(recording.state, live, below, root)
             self.plans[plan] = None
             if len(self.plans) > _MOST_PLANS:
                 self.plans.popitem(last=False)[0].forget()
-        knowns = recording.knowns
-        return plan, knowns if len(knowns) == len(plan.inputs) else knowns[: len(plan.inputs)]
+        return plan
 
     def _ready(self, plan: Plan, make: Callable[[], Callable[..., Any]]) -> bool:
         """Whether to run a structure as a whole; compiles it when that pays."""
@@ -253,7 +251,8 @@ class Fusion(BaseBackend):
             return False
         start = time.perf_counter()
         try:
-            plan.call = jax.jit(make())
+            with _immediate():
+                plan.call = make()
         except ConcreteValueError:  # a rule reads values
             plan.refused = True
         plan.building = time.perf_counter() - start
@@ -266,40 +265,42 @@ class Fusion(BaseBackend):
             return False
         return plan.met > 1 or plan.novel * 2 >= len(plan.steps)
 
-    def _call(self, plan: Plan, knowns: list[Tensor]) -> Any:
+    def _call(self, plan: Plan, recording: Recording) -> Any:
+        arrays = plan.arrays(recording.knowns)
+        if recording.x64 != jax.config.jax_enable_x64:
+            with jax.enable_x64(recording.x64):
+                return plan.call(*arrays)
         building = plan.building
         if building is None:
             self.counts["hits"] += 1
-            return plan.call(*arrays_of(knowns))
+            return plan.call(*arrays)
         start = time.perf_counter()
-        results = plan.call(*arrays_of(knowns))
+        results = plan.call(*arrays)
         self.counts["compiled"] += 1
         self.compile_seconds += building + time.perf_counter() - start
         plan.building = None
         return results
 
-    def _run_taped(self, recording: Recording, plan: Plan, knowns: list[Tensor]) -> Any:
+    def _run_taped(self, recording: Recording, plan: Plan) -> Any:
         """The live results, some with a tape that goes on: the structure is one node of it."""
         if self._ready(plan, lambda: StagedOp("fusion", plan.forward(self), self)):
-            self._graph(recording, plan, knowns)
+            self._graph(recording, plan)
             return [_array(recording.made[p]) for p in plan.live]
-        return self._replay(recording, plan, knowns)[0]
+        return self._replay(recording, plan)[0]
 
-    def _graph(self, recording: Recording, plan: Plan, knowns: list[Tensor]) -> dict[int, Tensor]:
+    def _graph(self, recording: Recording, plan: Plan) -> dict[int, Tensor]:
         """The live results as outputs of one op on the tape."""
         if plan.staged is None:
             plan.staged = StagedOp("fusion", plan.forward(self), self)
-        outs = Autodiff.run(recording.tape, plan.staged, knowns, ())
+        outs = Autodiff.run(recording.tape, plan.staged, recording.knowns[: len(plan.inputs)], ())
         recording.made.update(zip(plan.live, outs, strict=True))
         return recording.made
 
-    def _replay(
-        self, recording: Recording, plan: Plan, knowns: list[Tensor], release: bool = False
-    ) -> tuple[list[Any], Any]:
+    def _replay(self, recording: Recording, plan: Plan, release: bool = False) -> tuple[list[Any], Any]:
         """Run op by op; and backward, if the plan has a root."""
         start = time.perf_counter()
         values: list[Any] = []
-        given = iter(knowns)
+        given = iter(recording.knowns)
         for i, step in enumerate(plan.steps):
             values += [next(given) for _ in step.kinds]
             if not plan.needed[i]:
@@ -307,7 +308,10 @@ class Fusion(BaseBackend):
                 continue
             ins = [values[p] for p in step.inputs]
             if step.taped:
-                ins = [x._value if plain and x._backend is not self else x for x, plain in zip(ins, step.plain, strict=True)]
+                ins = [
+                    x._value if plain and x._backend is not self else x
+                    for x, plain in zip(ins, step.plain, strict=True)
+                ]
                 out = Autodiff.run(recording.tape, step.op, ins, step.params)
             else:
                 ins = [x if x._backend is self else x._value for x in ins]
@@ -320,62 +324,66 @@ class Fusion(BaseBackend):
             loss = values[plan.root]
             seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
             found = sweep([(loss._context, seed)], release)
-        recording.made.update({p: values[p] for p in recording.live if p in plan.live})
+        recording.made.update({p: values[p] for p in plan.followed})
         self.counts["op by op"] += 1
         plan.spent += time.perf_counter() - start
         return [_array(values[p]) for p in plan.live], found
 
-    def _settle(self, recording: Recording, plan: Plan, knowns: Any, tokens: list[Token], arrays: Any) -> None:
+    def _settle(self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any) -> None:
         """Give the tokens their arrays; those that no tape follows let go of the recording."""
-        places = None if len(tokens) == len(plan.live) else {p: i for i, p in enumerate(plan.live)}
-        for i, token in enumerate(tokens):
-            at = i if places is None else places[token.place]
+        for token, (at, followed, taped) in zip(tokens, plan.results, strict=True):
             token.array = arrays[at]
-            taped, tracked = plan.roles[at]
-            if tracked and token.place in recording.live:
-                continue
-            if taped:
-                token.context = self._constant_context(recording, plan, knowns, at)
-            token.recording = self.ended
+            if not followed:
+                if taped:
+                    token.context = self._constant_context(recording, plan, at)
+                token.recording = self.ended
 
-    def _constant_context(self, recording: Recording, plan: Plan, knowns: list[Tensor], at: int) -> Leaf:
+    def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:
         shape, dtype = plan.types[at]
         if recording.tape.functional:
             return Leaf(shape, dtype)
-        origins = origins_of(plan, context_summary(knowns))[0]
+        origins = origins_of(plan, summary(recording.knowns))[0]
         return Leaf(shape, dtype, origins=origins.get(plan.live[at], ()))
 
-    def _swept(self, recording: Recording, plan: Plan, knowns: list[Tensor], results: Any) -> Swept:
+    def _swept(self, recording: Recording, plan: Plan, results: Any) -> Swept:
         """The gradients an executable returned, by node."""
         gradients: dict[int, Any] = {}
         nodes: dict[int, Any] = {}
+        knowns = recording.knowns
         at = len(plan.live)
-        general = False
-        for i in plan.reached:
-            leaf = knowns[i]
-            node = leaf._context
+        for i, (shape, dtype) in plan.reached:
+            node = knowns[i]._context
             if type(node) is not Leaf or node.id in gradients:
-                general = True
-                break
-            gradients[node.id] = Tensor(self, results[at], None, leaf._shape, leaf._dtype)
+                return self._swept_on(recording, plan, results)
+            gradients[node.id] = Tensor(self, results[at], None, shape, dtype)
             nodes[node.id] = node
             at += 1
-        origins: Any = [] if recording.tape.functional else Origins(plan, context_summary(knowns))
-        if not general:
-            return Swept(gradients, nodes, origins)
-        grads = results[len(plan.live) :]
+        origins: Any = [] if recording.tape.functional else Origins(plan, recording)
+        return Swept(gradients, nodes, origins)
+
+    def _swept_on(self, recording: Recording, plan: Plan, results: Any) -> Swept:
+        """The same where the tape goes on behind some of the tensors from outside."""
         seeds = [
-            (knowns[i]._context, Tensor(self, g, None, knowns[i]._shape, knowns[i]._dtype))
-            for i, g in zip(plan.reached, grads, strict=True)
+            (recording.knowns[i]._context, Tensor(self, g, None, *type))
+            for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
         found = sweep(seeds, recording.released)
+        if local.recording is not None and type(local.recording) is Recording:
+            self.end(local.recording)
+        origins = () if recording.tape.functional else Origins(plan, recording)
         return found._replace(origins=[*found.origins, *origins])
 
 
 def _leaves(x: Tensor) -> Any:
     """The leaves of a tensor from outside, without making the context of a recorded one."""
     entry = x._entry
-    return x._context.leaves if entry is None or entry.context is not None else entry.recording.leaves
+    return _leaves_of(entry.recording) if type(entry) is Token and entry.context is None else x._context.leaves
+
+
+def _leaves_of(recording: Recording) -> Any:
+    if recording.leaves is None:
+        recording.leaves = tuple([_leaves(x) for x in recording.knowns if x._backend is recording.tape])
+    return recording.leaves
 
 
 def _referenced(tokens: list[Token]) -> list[Token]:
@@ -385,7 +393,7 @@ def _referenced(tokens: list[Token]) -> list[Token]:
 
 
 _OURS = 0
-_OURS = next(n for n in range(9) if setattr(sys.modules[__name__], "_OURS", n) or not _referenced([Token(None, 0)]))
+_OURS = next(n for n in range(9) if setattr(sys.modules[__name__], "_OURS", n) or not _referenced([Token(None, 0, 0)]))
 
 
 def _array(x: Any) -> Any:
@@ -402,33 +410,15 @@ def _is_tracked(state: State, place: int) -> bool:
     return state.tracked[place - state.first]
 
 
-@lru_cache(4096)
-def _tracked(state: State) -> frozenset[int]:
-    """The places that the tape follows."""
-    places: set[int] = set()
-    node: State | None = state
-    while node is not None and node.parent is not None:
-        places.update([node.first + i for i, t in enumerate(node.tracked) if t])
-        node = node.parent
-    return frozenset(places)
-
-
 class _immediate:
-    """A block whose ops run at once, in the given precision mode."""
-
-    def __init__(self, x64: bool):
-        self.mode = None if x64 == dtypes.x64_enabled() else jax.enable_x64(x64)
+    """A block whose ops run at once."""
 
     def __enter__(self) -> None:
         self.before = local.recording
         local.recording = Immediate()
-        if self.mode is not None:
-            self.mode.__enter__()
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         local.recording = self.before
-        if self.mode is not None:
-            self.mode.__exit__(*exc)
 
 
 @lru_cache

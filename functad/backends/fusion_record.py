@@ -10,16 +10,15 @@ A tensor whose op is recorded has neither value nor context until somebody reads
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from functad import dtypes
 from functad.backends.base import refuse
 from functad.backends.trace import abstract
+from functad.dispatch import pending as local
 from functad.dtypes import DType
 from functad.errors import FunctadError
 from functad.levels import BASE, _unrecorded
@@ -38,35 +37,35 @@ _new = object.__new__
 
 
 class Kind:
-    """The type and role of a tensor from outside; one object for each, so it is hashed by identity."""
+    """The type and role of a tensor from outside; one object for each, so it is hashed by identity.
 
-    __slots__ = ("dtype", "role", "shape")
+    It is also what such a tensor remembers as its entry. A Python number is an operand of its own at
+    each use: which numbers happen to be equal must not make another structure.
+    """
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, role: int):
+    __slots__ = ("dtype", "recording", "role", "scalar", "shape")
+    context = ()
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool, recording: Any):
         self.shape = shape
         self.dtype = dtype
         self.role = role
-
-
-_kinds: dict[tuple[Any, ...], Kind] = {}
-
-
-def _kind(shape: tuple[int, ...], dtype: DType, role: int) -> Kind:
-    kind = _kinds.get((shape, dtype, role))
-    return kind or _kinds.setdefault((shape, dtype, role), Kind(shape, dtype, role))
+        self.scalar = scalar
+        self.recording = recording
 
 
 class Token:
     """Stands for a recorded result: its place in the recording, then its array."""
 
-    __slots__ = ("array", "context", "place", "recording")
+    __slots__ = ("array", "context", "key", "place", "recording")
     array: Any
     context: Any  # of a constant of the tape, once the recording has ended
     recording: Any
 
-    def __init__(self, recording: Any, place: int):
+    def __init__(self, recording: Any, place: int, key: int):
         self.recording = recording
         self.place = place
+        self.key = key  # the place, or ~place for the tensor that one of the tape holds
         self.array = self.context = None
 
     def read(self, x: Tensor, name: str) -> Any:
@@ -85,43 +84,50 @@ class Token:
         """The tensor below the tape that `x` holds."""
         recording = self.recording
         if self.array is None and local.recording is recording:
-            inner = Token(recording, self.place)
+            inner = Token(recording, self.place, ~self.place)
             recording.more.append(inner)
             return _pending(recording.fusion, inner, Type(x._shape, x._dtype), base=True)
         array = recording.fusion.array_of(self) if self.array is None else self.array
         return Tensor(recording.fusion, array, None, x._shape, x._dtype)
 
 
-SCALAR = Token(None, -1)
-"""The entry of a tensor that stands for a Python number: an operand of its own at each use."""
-
-
 class State:
     """One op more than `parent`. `inputs` are places; one is `plain` where the tape does not follow it."""
 
     __slots__ = (
-        "after", "after_taped", "bytes", "depth", "dtype", "first", "full", "kinds", "novel", "op", "params", "parent", "place",
-        "plain", "inputs", "plans", "shape", "size", "stamp", "taped", "tracked", "types",
+        "after",
+        "bytes",
+        "count",
+        "depth",
+        "dtype",
+        "first",
+        "full",
+        "inputs",
+        "kinds",
+        "novel",
+        "op",
+        "params",
+        "parent",
+        "place",
+        "plain",
+        "plans",
+        "shape",
+        "size",
+        "stamp",
+        "taped",
+        "tracked",
+        "types",
     )  # fmt: skip
 
     def __init__(self, parent: State | None = None):
         self.parent = parent
-        self.after: dict[Any, State] = {}  # by ops below the tape
-        self.after_taped: dict[Any, State] = {}
+        self.after: dict[Any, State] = {}
         self.plans: dict[Any, Any] = {}
         self.first = 0
         self.kinds: tuple[Kind, ...] = ()
-        self.size = self.depth = self.bytes = self.novel = self.stamp = 0
+        self.size = self.count = self.depth = self.bytes = self.novel = self.stamp = 0
         self.full = False
         self.tracked: tuple[bool, ...] = ()
-
-
-class _Local(threading.local):
-    recording: Any = None
-    types: Any = (None, [])
-
-
-local = _Local()
 
 
 class Immediate:
@@ -132,11 +138,28 @@ class Immediate:
     def __init__(self, left: int | None = None):
         self.left = left
 
+    def repeat(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> None:
+        return None
+
 
 class Recording:
     """Ops that one thread recorded and has not run."""
 
-    __slots__ = ("fusion", "knowns", "leaves", "live", "made", "more", "places", "released", "state", "tape", "tokens", "x64")
+    __slots__ = (
+        "continued",
+        "fusion",
+        "knowns",
+        "leaves",
+        "live",
+        "made",
+        "more",
+        "places",
+        "released",
+        "state",
+        "tape",
+        "tokens",
+        "x64",
+    )
 
     def __init__(self, fusion: Any, tape: Any):
         self.fusion = fusion
@@ -148,100 +171,192 @@ class Recording:
         self.tokens: Any = []
         self.more: Any = []  # of tensors below the tape
         self.live: tuple[int, ...] = ()  # what its tape follows and somebody holds
-        self.leaves: Any = ()
+        self.leaves: Any = None  # of the tape; made when asked for
+        self.continued = False  # a tensor from outside was recorded itself
         self.made: dict[int, Tensor] = {}
         self.released = False
 
-    def known(self, x: Tensor, tape: Any, added: list[Kind]) -> Any:
-        """A tensor from outside as a part of a key: its place if it was met before, else its kind. None if it cannot be."""
+    def repeat(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """The output of an op that was recorded at this point before, else None."""
+        if len(inputs) == 2:
+            x, y = inputs
+            a = x._entry
+            b = y._entry
+            if a is None or b is None:
+                return None
+            a = a.key if a.recording is self else self._kept(x, a)
+            b = b.key if b.recording is self else self._kept(y, b)
+            state = self.state.after.get((op, params, a, b))
+        elif len(inputs) == 1:
+            x = inputs[0]
+            a = x._entry
+            if a is None:
+                return None
+            state = self.state.after.get((op, params, a.key if a.recording is self else self._kept(x, a)))
+        else:
+            parts = []
+            for x in inputs:
+                a = x._entry
+                if a is None:
+                    return None
+                parts.append(a.key if a.recording is self else self._kept(x, a))
+            state = self.state.after.get((op, params, *parts))
+        if state is not None:
+            return self.goes(state)
+        if len(self.knowns) != self.state.count:
+            self.forget()
+        return None
+
+    def goes(self, state: State) -> Any:
+        """Take the step to `state`: its output, a tensor whose op is recorded."""
+        self.state = state
+        place = state.place
+        if place is None or state.full:
+            return _several(self, state)
+        token = _new(Token)
+        token.recording = self
+        token.place = token.key = place
+        token.array = token.context = None
+        self.tokens.append(token)
+        out = _new(Tensor)
+        out._shape = state.shape
+        out._dtype = state.dtype
+        out._entry = token
+        if state.taped:
+            out._backend = self.tape
+        else:
+            out._backend = self.fusion
+            out._context = None
+        return out
+
+    def _kept(self, x: Tensor, kind: Any) -> Any:
+        """`known` for a tensor that knows its kind already."""
         place = self.places.get(id(x))  # type: ignore[union-attr]
         if place is not None:
             return place
-        if x._backend is self.fusion:
-            value, role = x._value, CONSTANT
-        elif tape is not None and x._backend is tape:
-            entry = x._entry
-            inner = x._value
-            if inner._backend is not self.fusion:
-                return None
-            value = inner._value
-            role = TRACKED if (x._context.tracked if entry is None else entry.context is None) else UNTRACKED
-        else:
+        if (
+            type(kind) is not Kind
+            or kind.recording is not self.fusion.ended
+            or (kind.role and x._backend is not self.tape)
+        ):
             return None
-        if type(value) is not _ARRAY or local.recording is not self:  # traced by JAX, or computing it ended the recording
-            return None
-        kind = _kind(x._shape, x._dtype, role)
-        if x._entry is not SCALAR:
-            self.places[id(x)] = self.state.size + len(added)  # type: ignore[index]
-        self.knowns.append(x)
-        added.append(kind)
+        state = self.state
+        knowns = self.knowns
+        if not kind.scalar:
+            self.places[id(x)] = state.size + len(knowns) - state.count  # type: ignore[index]
+        knowns.append(x)
         return kind
 
-    def forget(self, added: list[Kind]) -> None:
+    def known(self, x: Tensor, tape: Any) -> Any:
+        """A tensor from outside as a part of a key: its place if it was met before, else its kind. None if it cannot be."""
+        part = self._kept(x, x._entry)
+        if part is None:
+            part = self._kind(x, tape)
+            if part is not None:
+                if not part.scalar:
+                    self.places[id(x)] = self.state.size + len(self.knowns) - self.state.count  # type: ignore[index]
+                self.knowns.append(x)
+        return part
+
+    def _kind(self, x: Tensor, tape: Any) -> Kind | None:
+        fusion = self.fusion
+        entry = x._entry
+        if x._backend is fusion:
+            value, role = x._value, CONSTANT
+        elif tape is not None and x._backend is tape:
+            inner = x._value
+            if inner._backend is not fusion:
+                return None
+            value = inner._value
+            tracked = x._context.tracked if type(entry) is not Token else entry.context is None
+            self.continued = self.continued or type(entry) is Token
+            role = TRACKED if tracked else UNTRACKED
+        else:
+            return None
+        if (
+            type(value) is not _ARRAY or local.recording is not self
+        ):  # traced by JAX, or computing it ended the recording
+            return None
+        kind: Kind = fusion.kind(x._shape, x._dtype, role)
+        if x._entry is None:
+            x._entry = kind
+        return kind
+
+    def forget(self) -> None:
         """Take back tensors from outside whose op was not recorded."""
-        for _ in added:
-            x = self.knowns.pop()
-            self.places.pop(id(x), None)  # type: ignore[union-attr]
+        while len(self.knowns) > self.state.count:
+            self.places.pop(id(self.knowns.pop()), None)  # type: ignore[union-attr]
 
 
-def record(fusion: Any, tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-    """The output of `op`, to be computed later; None if it must run now."""
+def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+    """The output of `op` below the tape, to be computed later; None if it must run now."""
     recording = local.recording
-    if recording is None or recording.fusion is not fusion or (tape is not None and recording.tape is not tape):
-        recording = _ready(fusion, tape)
+    if recording is None or recording.fusion is not fusion:
+        recording = _ready(fusion, None)
         if recording is None:
             return None
-    key: list[Any] = [op, params]
-    added: list[Kind] = []
-    for x in inputs:
-        entry = x._entry
-        if entry is not None and entry.recording is recording:
-            key.append(entry.place if tape is None or x._backend is tape else ~entry.place)
-            continue
-        part = recording.known(x, tape, added)
-        if part is None:
-            if local.recording is not recording:  # it has ended meanwhile
-                return record(fusion, tape, op, inputs, params)
-            recording.forget(added)
+    return _step(recording, None, op, inputs, params)
+
+
+def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+    """`record` for ops of a tape: None unless its tensors lie directly on a device that fuses."""
+    recording = local.recording
+    if recording is None or recording.tape is not tape:
+        if tape.balanced:
             return None
-        key.append(part)
-    state = recording.state
-    steps = state.after if tape is None else state.after_taped
-    following = steps.get(tuple(key))
-    if following is None:
-        try:
-            following = _extend(fusion, recording, tape, op, params, key)
-        except BaseException as error:
-            recording.forget(added)
-            if isinstance(error, (TypeError, ValueError, IndexError)) and not isinstance(error, FunctadError):
-                refuse(op, inputs, params, error)
-            raise
-        if following is None:
-            recording.forget(added)
+        x = inputs[0]
+        base = x._value._backend if x._backend is tape else x._backend
+        if not getattr(base, "fuses", False):
             return None
-        steps[tuple(key)] = following
-    recording.state = following
-    if following.place is not None:
-        token = _new(Token)
-        token.recording = recording
-        token.place = following.place
-        token.array = token.context = None
+        recording = _ready(base, tape)
+        if recording is None:
+            return None
+    if tape.level[0] <= _unrecorded.get():
+        return None
+    return _step(recording, tape, op, inputs, params)
+
+
+def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+    parts = [
+        e.key if (e := x._entry) is not None and e.recording is recording else recording.known(x, tape) for x in inputs
+    ]
+    if local.recording is not recording:  # reading a value has ended it
+        return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
+    key = (op, params, *parts)
+    state = recording.state.after.get(key) or _add(recording, tape, key, inputs)
+    return None if state is None else recording.goes(state)
+
+
+def _several(recording: Recording, state: State) -> Any:
+    """Several outputs, or the last one there is room for."""
+    outs = []
+    for i, t in enumerate(state.types):
+        token = Token(recording, state.first + i, state.first + i)
         recording.tokens.append(token)
-        out = _new(Tensor)
-        out._shape = following.shape
-        out._dtype = following.dtype
-        out._entry = token
-        if tape is None:
-            out._backend = fusion
-            out._context = None
-        else:
-            out._backend = tape
-    else:
-        out = _several(recording, tape, following)
-    if following.full:
-        fusion.end(recording)
+        outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
+    if state.full:
+        recording.fusion.end(recording)
         local.recording = Immediate(_PAUSE)  # far too long to be compiled: do not record what will be run op by op
-    return out
+    return tuple(outs) if state.place is None else outs[0]
+
+
+def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) -> State | None:
+    """A new state; None if the op cannot be recorded. Raises if it does not fit its inputs."""
+    state = None
+    op, params = key[:2]
+    try:
+        if None not in key[2:]:
+            state = _extend(recording.fusion, recording, tape, op, params, key)
+    except (TypeError, ValueError, IndexError) as error:
+        if isinstance(error, FunctadError):
+            raise
+        refuse(op, inputs, params, error)
+    finally:
+        if state is None:
+            recording.forget()
+    if state is not None:
+        recording.state.after[key] = state
+    return state
 
 
 def _ready(fusion: Any, tape: Any) -> Recording | None:
@@ -263,15 +378,6 @@ def _ready(fusion: Any, tape: Any) -> Recording | None:
     return recording  # type: ignore[no-any-return]
 
 
-def _several(recording: Recording, tape: Any, state: State) -> tuple[Tensor, ...]:
-    outs = []
-    for i, t in enumerate(state.types):
-        token = Token(recording, state.first + i)
-        recording.tokens.append(token)
-        outs.append(_pending(recording.fusion if tape is None else tape, token, t, tape is None))
-    return tuple(outs)
-
-
 def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
     out = _new(Tensor)
     out._backend = backend
@@ -282,7 +388,9 @@ def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
     return out
 
 
-def _extend(fusion: Any, recording: Recording, tape: Any, op: Op, params: tuple[Any, ...], key: list[Any]) -> State | None:
+def _extend(
+    fusion: Any, recording: Recording, tape: Any, op: Op, params: tuple[Any, ...], key: list[Any]
+) -> State | None:
     """The state after an op that was not met here before; raises if it does not fit its inputs."""
     if op.base_run is not None or op.whole:
         return None
@@ -303,7 +411,9 @@ def _extend(fusion: Any, recording: Recording, tape: Any, op: Op, params: tuple[
     types = [*_types(parent), *[(Type(k.shape, k.dtype), k.role == TRACKED) for k in kinds]]
     given = tuple([types[i][0] for i in inputs])
     if tape is not None:
-        wanted = tuple([types[i][1] and not p and op.takes(n) for n, (i, p) in enumerate(zip(inputs, plain, strict=True))])
+        wanted = tuple(
+            [types[i][1] and not p and op.takes(n) for n, (i, p) in enumerate(zip(inputs, plain, strict=True))]
+        )
         if any(wanted) and op.recorded(wanted) is not None:
             return None
     if dtypes.float64 in [t.dtype for t in given]:
@@ -318,6 +428,7 @@ def _extend(fusion: Any, recording: Recording, tape: Any, op: Op, params: tuple[
     state.tracked = tuple([smooth and dtypes.is_inexact(t.dtype) for t in outs])
     state.first = parent.size + len(kinds)
     state.size = state.first + len(outs)
+    state.count = parent.count + len(kinds)
     state.place = state.first if single else None
     state.shape, state.dtype = outs[0] if single else (None, None)
     state.depth = parent.depth + 1
@@ -355,19 +466,3 @@ def path(state: State) -> list[State]:
         steps.append(node)
         node = node.parent
     return steps[::-1]
-
-
-def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-    """`record` for a tape: None unless its tensors lie directly on a device that fuses."""
-    if tape.balanced or tape.level[0] <= _unrecorded.get():
-        return None
-    x = inputs[0]
-    entry = x._entry
-    if entry is not None and entry.recording is not None:
-        fusion = entry.recording.fusion
-    else:
-        base = x._value._backend if x._backend is tape else x._backend
-        if not getattr(base, "fuses", False):
-            return None
-        fusion = base
-    return record(fusion, tape, op, inputs, params)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import CONSTANT, TRACKED, State, path
+from functad.backends.fusion_record import CONSTANT, TRACKED, State, Token, path
 from functad.backends.trace import open_trace
 from functad.dispatch import bind
 from functad.dtypes import is_inexact
 from functad.levels import deeper
+from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
-from functad.tape import Cut, Origin, sweep
+from functad.tape import Cut, Leaf, Origin, sweep
 
 _MOST_ORIGINS = 8
 
@@ -24,8 +24,8 @@ _MOST_ORIGINS = 8
 class Plan:
     """One structure that ends in one way: which results are wanted, and from which one backward starts."""
 
-    def __init__(self, state: State, live: tuple[int, ...], root: int | None):
-        self.live = live
+    def __init__(self, state: State, held: tuple[int, ...], below: tuple[int, ...], root: int | None):
+        self.live = live = tuple(sorted({*held, *below}))
         self.root = root
         self.steps = path(state)
         self.inputs = [kind for step in self.steps for kind in step.kinds]
@@ -44,14 +44,17 @@ class Plan:
                 self.last[i] = [p for p in {*self.steps[i].inputs} if p not in seen]
                 seen.update(self.steps[i].inputs)
         taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
-        self.roles = [taped[p] for p in live]
+        self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
+        self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
+        self.results += [(live.index(p), False, False) for p in below]
+        self.on_tape = [k.role != CONSTANT for k in self.inputs]
         self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
         self.novel = state.novel - (self.steps[0].parent.novel if self.steps else 0)  # type: ignore[union-attr]
         self.met = 0
         self.spent = 0.0  # seconds, op by op
         self.call: Any = None
         self.staged: Any = None
-        self.reached: tuple[int, ...] = ()
+        self.reached: list[tuple[int, Type]] = []
         self.refused = False  # it reads values, so it cannot be written down
         self.building: float | None = None  # seconds it took to write it down, until it has been compiled
 
@@ -59,6 +62,10 @@ class Plan:
         """Let go of the executables."""
         self.call = self.staged = None
         self.met = 0
+
+    def arrays(self, knowns: Sequence[Any]) -> list[Any]:
+        """The arrays of the tensors from outside, on the tape or below it."""
+        return [x._value._value if taped else x._value for x, taped in zip(knowns, self.on_tape)]  # noqa: B905  # those met later are not read
 
     # --- as programs
 
@@ -121,8 +128,14 @@ class Plan:
                 seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
                 found = sweep([(loss._context, seed)])
                 tape.close()
-            leaves = {x._context.id: i for i, (x, k) in enumerate(zip(inputs, self.inputs, strict=True)) if k.role == TRACKED}
-            self.reached = tuple([i for leaf, i in leaves.items() if leaf in found.gradients])
+            leaves = {
+                x._context.id: i for i, (x, k) in enumerate(zip(inputs, self.inputs, strict=True)) if k.role == TRACKED
+            }
+            self.reached = [
+                (i, Type(self.inputs[i].shape, self.inputs[i].dtype))
+                for leaf, i in leaves.items()
+                if leaf in found.gradients
+            ]
             grads = [found.gradients[leaf] for leaf in leaves if leaf in found.gradients]
             program = trace.program([*[_untaped(values[p]) for p in self.live], *grads])
 
@@ -143,11 +156,6 @@ def _constant(x: Any) -> Any:
 
 def _untaped(x: Any) -> Any:
     return x._value if type(x._backend) is Autodiff else x
-
-
-def arrays_of(knowns: Sequence[Any]) -> list[Any]:
-    """The arrays of tensors from outside, on the tape or below it."""
-    return [v if isinstance(v := x._value, jax.Array) else v._value for x in knowns]
 
 
 # --- where constants came from
@@ -178,12 +186,12 @@ def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Ori
     return {p: a[1] for p, a in enumerate(about) if a and not a[0]}, met
 
 
-def context_summary(knowns: Sequence[Any]) -> list[Any]:
+def summary(knowns: Sequence[Any]) -> list[Any]:
     """What `origins_of` reads of the contexts: nothing that holds arrays."""
     found: list[Any] = []
     for x in knowns:
         entry = x._entry
-        if entry is not None and entry.context is None and entry.recording is not None:
+        if type(entry) is Token and entry.context is None and entry.recording.leaves is not None:
             found.append((True, entry.recording.leaves))
         elif (c := x._context) is None:
             found.append(None)
@@ -195,14 +203,24 @@ def context_summary(knowns: Sequence[Any]) -> list[Any]:
 class Origins:
     """The origins a backward met, worked out when somebody asks."""
 
-    __slots__ = ("contexts", "found", "plan")
+    __slots__ = ("found", "plan")
 
-    def __init__(self, plan: Plan, contexts: list[Any]):
-        self.plan = plan
-        self.contexts = contexts
-        self.found: Any = None
+    def __init__(self, plan: Plan, recording: Any):
+        self.plan: Any = plan
+        contexts = [x._context if k.role else None for x, k in zip(recording.knowns, plan.inputs, strict=False)]
+        plain = not recording.continued and all([c is None or type(c) is Leaf for c in contexts])
+        self.found: Any = contexts if plain else summary(recording.knowns)
+        if not plain:
+            self._find()
+
+    def _find(self) -> None:
+        self.found = origins_of(self.plan, self.found)[1]
+        self.plan = None
 
     def __iter__(self) -> Any:
-        if self.found is None:
-            self.found = origins_of(self.plan, self.contexts)[1]
+        if self.plan is not None:
+            self.found = [
+                c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins)) for c in self.found
+            ]
+            self._find()
         return iter(self.found)

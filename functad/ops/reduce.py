@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import bind
+from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.arithmetic import ratio
 from functad.ops.axes import normalize_axes
@@ -449,7 +449,8 @@ def _over(op: Any, where: str, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _over_floats(op: Any, where: str, x: Any, axis: Any, keepdims: bool) -> Any:
-    (x,) = operands(where, "float", (x,))
+    if not isinstance(x, Handle) or x._dtype.kind != "f":
+        (x,) = operands(where, "float", (x,))
     return _over(op, where, x, axis, keepdims)
 
 
