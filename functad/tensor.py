@@ -225,8 +225,9 @@ class Tensor(Operators, Methods):
         """Wait until the value is computed."""
         base = base_tensor(self)
         value = base._backend.concrete(base._value)
-        if hasattr(value, "block_until_ready"):
-            value.block_until_ready()
+        wait = getattr(value, "block_until_ready", None)
+        if wait is not None:
+            wait()
         return self
 
     def _concrete(self, what: str) -> Tensor:
