@@ -170,7 +170,7 @@ def widened(x: Any, padding: Sequence[tuple[int, int]], fill: Any = 0) -> Any:
     more = [(max(0, low), max(0, high)) for low, high in padding]
     if not any(map(any, more)):
         return x
-    return np.pad(x, [(0, 0)] * lead + more, constant_values=fill)  # type: ignore[arg-type]
+    return np.pad(x, [(0, 0)] * lead + more, constant_values=fill)
 
 
 def _windows(x: Any, kernel: Sizes, out: Sizes, how: Conv) -> Any:
@@ -222,11 +222,11 @@ def _input_grad_numpy(xp: Any, y: Any, w: Any, *, size: Sizes, how: Conv) -> Any
     padded = [i + low + high for i, (low, high) in zip(size, how.padding, strict=True)]
     total = np.zeros((n, groups, c, *padded), wide)
     for place in np.ndindex(*kernel):
-        reads = tuple([
+        at: tuple[Any, ...] = tuple([
             slice(k * d, k * d + (o - 1) * s + 1, s)
             for k, o, s, d in zip(place, out, how.stride, how.dilation, strict=True)
         ])  # fmt: skip
-        total[(..., *reads)] += columns[(..., *place)]
+        total[(..., *at)] += columns[(..., *place)]
     total = widened(total, [(-low, -high) for low, high in how.padding])
     return total.reshape(n, groups * c, *size).astype(y.dtype)
 

@@ -192,7 +192,7 @@ def _inside(size: Sizes, out: Sizes, how: Windows, place: Sizes) -> Any:
 
 def _places(xp: Any, x: Any, how: Windows, fill: Any) -> Any:
     """Per place in the window, the last axis fastest, what all windows read there."""
-    parts = [((), x)]
+    parts: list[tuple[Sizes, Any]] = [((), x)]
     for axis, k, s, pad, d in _axes(how, x.ndim):
         parts = [
             ((*place, i), part)
@@ -226,7 +226,10 @@ class _Choice(NamedTuple):
 def _choose(xp: Any, x: Any, how: Windows) -> _Choice:
     size, out = x.shape[x.ndim - len(how.kernel) :], _out(x, how)
     padded = any(map(any, how.padding))
-    places, best, number, found = [], None, None, None
+    places: list[Sizes] = []
+    best: Any = None
+    number: Any = None
+    found: Any = None
     for i, (place, part) in enumerate(_places(xp, x, how, _least(x.dtype))):
         places.append(place)
         inside = _inside(size, out, how, place) if padded else np.ones((), bool)
@@ -248,7 +251,7 @@ def _argmax(xp: Any, x: Any, *, how: Windows) -> Any:
     if xp is not np and math.prod(how.kernel) > _MOST_PLACES:
         return xp.minimum(_argmax_long(xp, x, how), max(math.prod(size) - 1, 0))
     choice = _choose(xp, x, how)
-    flat = 0
+    flat: Any = 0
     for axis in range(ndim):
         steps = xp.asarray(np.array([place[axis] for place in choice.places], np.int32) * how.dilation[axis])
         start = np.arange(out[axis], dtype=np.int32) * how.stride[axis] - how.padding[axis][0]
