@@ -39,6 +39,7 @@ from functad.numpy.grids import *
 from functad.numpy.manipulation import *
 from functad.numpy.nans import *
 from functad.numpy.polynomial import *
+from functad.numpy.products import *
 from functad.numpy.quantiles import *
 from functad.numpy.reductions import *
 from functad.numpy.searching import *
@@ -79,17 +80,12 @@ from functad.ops import conj as conjugate
 from functad.ops import copysign as copysign
 from functad.ops import cos as cos
 from functad.ops import cosh as cosh
-from functad.ops import cross as cross
 from functad.ops import cummax as cummax
 from functad.ops import cummin as cummin
 from functad.ops import deg2rad as deg2rad
 from functad.ops import deg2rad as radians
-from functad.ops import diag as diag
-from functad.ops import diagonal as diagonal
 from functad.ops import div as divide
 from functad.ops import div as true_divide
-from functad.ops import dot as dot
-from functad.ops import einsum as einsum
 from functad.ops import equal as equal
 from functad.ops import exp as exp
 from functad.ops import exp2 as exp2
@@ -104,11 +100,9 @@ from functad.ops import greater_equal as greater_equal
 from functad.ops import hypot as hypot
 from functad.ops import i0 as i0
 from functad.ops import imag as imag
-from functad.ops import inner as inner
 from functad.ops import isfinite as isfinite
 from functad.ops import isinf as isinf
 from functad.ops import isnan as isnan
-from functad.ops import kron as kron
 from functad.ops import lcm as lcm
 from functad.ops import ldexp as ldexp
 from functad.ops import left_shift as bitwise_left_shift
@@ -133,7 +127,6 @@ from functad.ops import mul as multiply
 from functad.ops import neg as negative
 from functad.ops import nextafter as nextafter
 from functad.ops import not_equal as not_equal
-from functad.ops import outer as outer
 from functad.ops import pow as pow
 from functad.ops import pow as power
 from functad.ops import rad2deg as degrees
@@ -154,13 +147,8 @@ from functad.ops import square as square
 from functad.ops import sub as subtract
 from functad.ops import tan as tan
 from functad.ops import tanh as tanh
-from functad.ops import tensordot as tensordot
 from functad.ops import topk as topk
-from functad.ops import trace as trace
-from functad.ops import tril as tril
-from functad.ops import triu as triu
 from functad.ops import trunc as trunc
-from functad.ops import vdot as vdot
 from functad.ops import vecdot as vecdot
 
 __array_api_version__ = "2024.12"

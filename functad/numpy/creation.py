@@ -14,7 +14,8 @@ from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import counted, host
-from functad.ops.operand import as_array, operand, operands
+from functad.ops.join import joined
+from functad.ops.operand import as_array, holds_tensors, operand, operands
 from functad.tensor import Tensor
 
 __all__ = [
@@ -42,9 +43,8 @@ def asarray(
     """
     if copy is False and not _fits(obj, dtype, device):
         raise ArgumentError("asarray: copy=False, but only a tensor of this dtype and device is taken without a copy.")
-    if isinstance(obj, (list, tuple)) and any(isinstance(x, Handle) for x in _leaves(obj)):
-        joined = _joined(obj)
-        return creation.tensor(joined, dtype, device)
+    if isinstance(obj, (list, tuple)) and holds_tensors(obj):
+        obj = joined(obj)
     return creation.tensor(obj, dtype, device)
 
 
@@ -69,25 +69,6 @@ def _fits(obj: Any, dtype: Any, device: Device | None) -> bool:
     if not isinstance(obj, Tensor):
         return False
     return (dtype is None or obj.dtype == dtypes.parse(dtype, "asarray")) and (device is None or obj.device == device)
-
-
-def _leaves(data: Any) -> Iterable[Any]:
-    for x in data:
-        if isinstance(x, (list, tuple)):
-            yield from _leaves(x)
-        else:
-            yield x
-
-
-def _joined(data: Any) -> Any:
-    """Nested lists with tensors in them as one tensor, in their common dtype."""
-    leaves = list(_leaves(data))
-    parts = iter(operands("asarray", "numeric", leaves))
-
-    def join(x: Any) -> Any:
-        return ops.stack([join(y) for y in x]) if isinstance(x, (list, tuple)) else next(parts)
-
-    return join(data)
 
 
 # --- by shape

@@ -10,7 +10,6 @@ import numpy as np
 
 from functad import dtypes, ops
 from functad.device import Device, checked
-from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError
 from functad.ops.operand import operand
 
@@ -191,7 +190,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Device | None = 
 
 
 def _dtype(given: Any, where: str) -> dtypes.DType:
-    if isinstance(given, (Handle, np.ndarray, np.generic)) or (hasattr(given, "dtype") and hasattr(given, "shape")):
+    if not isinstance(given, type) and hasattr(given, "dtype") and hasattr(given, "shape"):
         return np.dtype(given.dtype)
     if given is None:
         raise DTypeError(f"{where}: None is not a dtype.")

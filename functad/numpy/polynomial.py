@@ -130,7 +130,8 @@ def poly(seq_of_zeros: Any) -> Any:
     """
     (zeros,) = operands("poly", "float", (seq_of_zeros,))
     if zeros.ndim == 2:
-        zeros = eigvals(zeros)
+        whole = poly(eigvals(zeros))
+        return whole if zeros._dtype.kind == "c" else ops.real(whole)
     if zeros.ndim != 1:
         raise ShapeError(f"poly: takes a vector of zeros or a square matrix, got shape {zeros.shape}.")
     one = operand(np.ones(1), zeros, zeros._dtype)

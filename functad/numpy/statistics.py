@@ -244,7 +244,7 @@ def histogramdd(
     >>> import functad.numpy as fnp
     >>> counts, edges = fnp.histogramdd([[0.0, 0.0], [1.0, 1.0]], bins=2)
     >>> counts.tolist()
-    [[1, 0], [0, 1]]
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     if isinstance(sample, (tuple, list)) and sample and isinstance(sample[0], Handle) and sample[0].ndim == 1:
         sample = ops.stack(sample, 1)
@@ -263,8 +263,9 @@ def histogramdd(
         index = index * (edge.size - 1) + bin_
     sizes = tuple([edge.size - 1 for edge in edges])
     counts = ops.reshape(_counts(ops.where(inside, index, math.prod(sizes)), math.prod(sizes), weights), sizes)
+    counts = counts.astype(dtypes.default_float()) if counts._dtype.kind in "iu" else counts
     if density:
-        share = counts.astype(edges[0]._dtype) if counts._dtype.kind in "iu" else counts
+        share = counts
         for i, edge in enumerate(edges):
             share = share / ops.reshape(edge[1:] - edge[:-1], tuple([-1 if j == i else 1 for j in np.arange(count)]))
         counts = share / ops.sum(counts)
@@ -278,7 +279,7 @@ def histogram2d(
 
     >>> import functad.numpy as fnp
     >>> fnp.histogram2d([0.0, 1.0], [0.0, 1.0], bins=2)[0].tolist()
-    [[1, 0], [0, 1]]
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     x, y = operands("histogram2d", "compare", (x, y))
     if x._shape != y._shape or x.ndim != 1:

@@ -15,7 +15,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.axes import normalize_axis
 from functad.ops.op import Op, Residuals
-from functad.ops.operand import operand, operands
+from functad.ops.operand import JOIN, operand, operands
 from functad.ops.rules import broadcast, custom, linear, masked_mul, shift_axis
 from functad.ops.scatter import gather_op
 from functad.ops.shape import atleast_1d, atleast_2d, atleast_3d, fixed, on_rows, ravel, reshape, unchanged
@@ -328,6 +328,23 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
                 one[axis] = (widths[axis][0], 0) if side == 0 else (0, widths[axis][1])
                 x = bind(pad_op, (x,), (tuple(one), values[axis][side]))
     return x
+
+
+def joined(xs: Any) -> Any:
+    """Nested lists with tensors in them as one tensor, in their common dtype; gradients flow to each."""
+
+    def leaves(x: Any) -> Any:
+        return [leaf for y in x for leaf in leaves(y)] if isinstance(x, (list, tuple)) else [x]
+
+    parts = iter(operands("asarray", "numeric", leaves(xs)))
+
+    def join(x: Any) -> Any:
+        return stack([join(y) for y in x]) if isinstance(x, (list, tuple)) else next(parts)
+
+    return join(xs)
+
+
+JOIN.append(joined)
 
 
 def _several(xs: Any, where: str) -> list[Any]:

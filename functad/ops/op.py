@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[..., Any]
 
-DROP, TYPE, KEEP = range(3)
+DROP, KEEP, TYPE = range(3)
 _MOST_PLANS = 256
 
 
@@ -122,6 +122,7 @@ class Plan(NamedTuple):
     recorded: Op | None  # what runs in the op's place
     actions: tuple[int, ...]  # per input: KEEP its value, keep its TYPE, or DROP it
     keeps_out: bool
+    simple: bool  # every input is wanted
 
     def of_recorded(self) -> Plan:
         """The same with what the recorded form keeps."""
@@ -132,7 +133,7 @@ class Plan(NamedTuple):
 def _kept(op: Op, wanted: tuple[bool, ...]) -> dict[str, Any]:
     keep = op.keep(wanted)
     actions = [KEEP if i in keep.values else TYPE if i in keep.types else DROP for i in range(len(wanted))]
-    return {"actions": tuple(actions), "keeps_out": keep.out}
+    return {"actions": tuple(actions), "keeps_out": keep.out, "simple": all(wanted)}
 
 
 @dataclass(eq=False)
@@ -261,9 +262,9 @@ class Op:
     def plan(self, tracked: int) -> Plan:
         """How a tape records this op; `tracked` has one bit per input, under a leading 1."""
         bits = [bit == "1" for bit in f"{tracked:b}"[1:]]
-        wanted = tuple([t and self.takes(i) for i, t in enumerate(bits)])
+        wanted = tuple([t and self.differentiable and self.takes(i) for i, t in enumerate(bits)])
         recorded = self.recorded(wanted) if any(wanted) else None
-        kept = _kept(self, wanted) if recorded is None else {"actions": (), "keeps_out": False}
+        kept = _kept(self, wanted) if recorded is None else {"actions": (), "keeps_out": False, "simple": False}
         if len(self.plans) >= _MOST_PLANS:
             self.plans.clear()
         plan = self.plans[tracked] = Plan(wanted, any(wanted), recorded, **kept)

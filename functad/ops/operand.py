@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -18,15 +18,26 @@ Promote = Literal["numeric", "count", "float", "compare", "logical", "bits", "sa
 """How an op unifies dtypes: `count` also turns bools into integers, `float` integers into floats, `logical` everything into
 bool, `bits` takes integers and bools only, `same` leaves each operand as it is."""
 
+JOIN: list[Callable[[Any], Any]] = []
+"""How nested lists of tensors become one tensor, once such an op is declared."""
+
 
 def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "functad") -> Any:
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
         return x if dtype is None or x._dtype == dtype else x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
+    if isinstance(x, (list, tuple)) and holds_tensors(x):
+        joined = JOIN[0](x)
+        return joined if dtype is None else joined.astype(dtype)
     base = base_backend(like) if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
     return base.put(as_array(x, where), dtype)
+
+
+def holds_tensors(x: Any) -> bool:
+    """Whether a nested list holds a tensor."""
+    return any(isinstance(y, Handle) or (isinstance(y, (list, tuple)) and holds_tensors(y)) for y in x)
 
 
 def as_array(x: Any, where: str) -> Any:

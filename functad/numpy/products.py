@@ -1,0 +1,137 @@
+"""Products of arrays, diagonals and triangles, with NumPy's arguments; bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from functad import dtypes, ops
+from functad.errors import ArgumentError, DTypeError, ShapeError
+from functad.numpy.arguments import named, refuse_out
+from functad.ops.axes import normalize_axis
+from functad.ops.operand import operand, operands
+
+__all__ = [
+    "cross", "diag", "diagonal", "dot", "einsum", "inner", "kron", "matvec", "outer", "packbits", "tensordot", "trace",
+    "tril", "triu", "unpackbits", "vdot", "vecmat",
+]  # fmt: skip
+
+cross = named(ops.cross, a="x", b="y")
+diag = named(ops.diag, v="x")
+diagonal = named(ops.diagonal, a="x")
+dot = named(ops.dot, "out", a="x", b="y")
+inner = named(ops.inner, a="x", b="y")
+kron = named(ops.kron, a="x", b="y")
+outer = named(ops.outer, "out", a="x", b="y")
+tensordot = named(ops.tensordot, a="x", b="y")
+tril = named(ops.tril, m="x")
+triu = named(ops.triu, m="x")
+vdot = named(ops.vdot, a="x", b="y")
+
+
+def einsum(
+    subscripts: Any, /, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
+    optimize: Any = True,
+) -> Any:  # fmt: skip
+    """Sums of products in Einstein's notation; the order of contraction is always optimised.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.einsum("ij,ij->i", [[1, 2], [3, 4]], [[1, 1], [1, 1]]).tolist()
+    [3, 7]
+    """
+    refuse_out(out, "einsum")
+    if dtype is not None and isinstance(subscripts, str):
+        operands = tuple([operand(x, where="einsum").astype(dtype) for x in operands])
+    return ops.einsum(subscripts, *operands)
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """The sum of the `offset`-th diagonal of two axes; small integers are summed as default ones.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.trace([[1, 2], [3, 4]]).item()
+    5
+    """
+    refuse_out(out, "trace")
+    a = operand(a, where="trace")
+    if dtype is None:
+        return ops.trace(a, offset, axis1, axis2)
+    return ops.trace(a.astype(dtype), offset, axis1, axis2).astype(dtype)
+
+
+def matvec(x1: Any, x2: Any, /) -> Any:
+    """Matrices times vectors; stacks broadcast.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.matvec([[1, 2], [3, 4]], [[1, 0], [0, 1]]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    x1, x2 = operands("matvec", "numeric", (x1, x2))
+    if not x2.ndim:
+        raise ShapeError("matvec: takes vectors on the right, got a 0-d tensor.")
+    return ops.matmul(x1, ops.expand_dims(x2, -1))[..., 0]
+
+
+def vecmat(x1: Any, x2: Any, /) -> Any:
+    """Vectors, conjugated, times matrices; stacks broadcast.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.vecmat([[1, 0], [0, 1]], [[1, 2], [3, 4]]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    x1, x2 = operands("vecmat", "numeric", (x1, x2))
+    if not x1.ndim:
+        raise ShapeError("vecmat: takes vectors on the left, got a 0-d tensor.")
+    return ops.matmul(ops.expand_dims(ops.conj(x1), -2), x2)[..., 0, :]
+
+
+# --- bits
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+    """Eight elements, zero or not, as the bits of one uint8; the last one is filled with zeros.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.packbits([1, 0, 1]).tolist()
+    [160]
+    """
+    a = operand(a, where="packbits")
+    if a._dtype.kind not in "iub":
+        raise DTypeError(f"packbits: takes integers or bools, got {a.dtype}.")
+    if axis is None:
+        a, axis = ops.ravel(a), 0
+    bits = ops.moveaxis(a, normalize_axis(axis, a.ndim, "packbits"), -1) != 0
+    missing = -bits.shape[-1] % 8
+    bits = ops.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, missing)])
+    bits = ops.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    return ops.moveaxis(ops.sum(bits * operand(_powers(bitorder), a), -1).astype(np.uint8), -1, axis)
+
+
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+    """The bits of uint8 as one element each, the first `count` of an axis (all but the last, if negative).
+
+    >>> import functad.numpy as fnp
+    >>> fnp.unpackbits(fnp.packbits([1, 0, 1]), count=3).tolist()
+    [1, 0, 1]
+    """
+    a = operand(a, where="unpackbits")
+    if a._dtype != dtypes.uint8:
+        raise DTypeError(f"unpackbits: takes uint8, got {a.dtype}.")
+    if axis is None:
+        a, axis = ops.ravel(a), 0
+    axis = normalize_axis(axis, a.ndim, "unpackbits")
+    rows = ops.moveaxis(a, axis, -1)
+    bits = ops.bitwise_and(ops.expand_dims(rows, -1), operand(_powers(bitorder), a)) != 0
+    out = ops.reshape(bits, (*rows.shape[:-1], rows.shape[-1] * 8)).astype(np.uint8)
+    if count is not None:
+        missing = max(count - out.shape[-1], 0)
+        out = ops.pad(out[..., :count], [(0, 0)] * (out.ndim - 1) + [(0, missing)])
+    return ops.moveaxis(out, -1, axis)
+
+
+def _powers(bitorder: str) -> Any:
+    if bitorder not in ("big", "little"):
+        raise ArgumentError(f"bitorder must be 'big' or 'little', got {bitorder!r}.")
+    powers = (2 ** np.arange(8)).astype(np.uint8)
+    return powers[::-1].copy() if bitorder == "big" else powers
