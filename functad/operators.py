@@ -234,6 +234,42 @@ class Operators(Handle):  # noqa: PLW1641  # Tensor says that it has no hash
         """The error function."""
         return ops.erf(self)
 
+    def erfc(self) -> Tensor:
+        """1 - erf(x)."""
+        return ops.erfc(self)
+
+    def erfinv(self) -> Tensor:
+        """The inverse of erf."""
+        return ops.erfinv(self)
+
+    def lgamma(self) -> Tensor:
+        """The logarithm of the absolute value of the gamma function."""
+        return ops.gammaln(self)
+
+    def digamma(self) -> Tensor:
+        """The derivative of lgamma."""
+        return ops.digamma(self)
+
+    def polygamma(self, n: Any) -> Tensor:
+        """The n-th derivative of digamma, elementwise."""
+        return ops.polygamma(n, self)
+
+    def i0(self) -> Tensor:
+        """The modified Bessel function of the first kind of order 0."""
+        return ops.i0(self)
+
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x)."""
+        return ops.sinc(self)
+
+    def logit(self) -> Tensor:
+        """log(x / (1 - x))."""
+        return ops.logit(self)
+
+    def xlogy(self, other: Any) -> Tensor:
+        """x * log(other), 0 where x is."""
+        return ops.xlogy(self, other)
+
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x))."""
         return ops.sigmoid(self)

@@ -35,5 +35,10 @@ from functad.ops.order import *
 from functad.ops.reduce import *
 from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, multilinear, neg, nondiff, reduction
 from functad.ops.shape import *
+from functad.ops.special_bessel import *
+from functad.ops.special_entropy import *
+from functad.ops.special_error import *
+from functad.ops.special_gamma import *
+from functad.ops.special_integral import *
 from functad.ops.standardize import *
 from functad.ops.transfer import *

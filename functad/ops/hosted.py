@@ -1,0 +1,33 @@
+"""Functions that NumPy and SciPy lack, for the NumPy backend: computed by JAX on the CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+
+from functad import dtypes
+
+__all__: list[str] = []
+
+
+def hosted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """An op's implementation `fn(xp, *arrays, **params)` for NumPy arrays; `xp` is `jax.numpy` to it."""
+
+    @functools.wraps(fn)
+    def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
+        with in_precision(params.get("dtype"), *arrays), jax.default_device(jax.devices("cpu")[0]):
+            out = fn(jax.numpy, *map(jax.numpy.asarray, arrays), **params)
+            return tuple(map(np.asarray, out)) if type(out) is tuple else np.asarray(out)
+
+    return impl
+
+
+def in_precision(dtype: Any, *arrays: Any) -> Any:
+    """JAX's x64 mode for a block, if floats of 64 bits occur in it."""
+    wide = dtypes.float64 in (dtype, *[x.dtype for x in arrays])
+    return jax.enable_x64(True) if wide and not dtypes.x64_enabled() else nullcontext()

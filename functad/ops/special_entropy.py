@@ -1,0 +1,93 @@
+"""x log y and its kin: 0 where x is 0, whatever y."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functad.ops.elementary import POSITIVE, log, log1p, widened
+from functad.ops.logic import logical_and, where
+from functad.ops.op import Samples
+from functad.ops.rules import PAIR, elementwise
+
+__all__ = ["entr", "kl_div", "rel_entr", "xlog1py"]
+
+_TWO = Samples(PAIR.cases, low=0.3, high=2.0)
+
+
+@widened
+def _xlog1py(xp: Any, x: Any, y: Any) -> Any:
+    none = (x == 0) & ~xp.isnan(y)
+    return xp.where(none, xp.zeros((), x.dtype), x * xp.log1p(xp.where(none, xp.zeros((), y.dtype), y)))
+
+
+@widened
+def _entr(xp: Any, x: Any) -> Any:
+    one = xp.ones((), x.dtype)
+    inside = -x * xp.log(xp.where(x > 0, x, one))
+    return xp.where(x > 0, inside, xp.where(x == 0, xp.zeros((), x.dtype), xp.where(xp.isnan(x), x, -xp.inf)))
+
+
+@widened
+def _log_quotient(xp: Any, x: Any, y: Any) -> Any:
+    one = xp.ones((), x.dtype)
+    none = (x == 0) & (y == 0)
+    quotient = xp.where(none, one, x) / xp.where(none, one, y)
+    near = (quotient > 0.5) & (quotient < 2) & ~none
+    safe = xp.where(near, y, one)
+    apart = xp.log(xp.where(near | none, one, x)) - xp.log(xp.where(near | none, one, y))
+    return xp.where(near, xp.log1p((xp.where(near, x, one) - safe) / safe), apart)
+
+
+def _relative(xp: Any, x: Any, y: Any) -> Any:
+    one = xp.ones((), x.dtype)
+    both = (x > 0) & (y > 0)
+    inside = x * _log_quotient(xp, xp.where(both, x, one), xp.where(both, y, one))
+    outside = xp.where(xp.isnan(x) | xp.isnan(y), xp.nan, xp.where((x == 0) & (y >= 0), 0.0, xp.inf))
+    return xp.where(both, inside, outside.astype(x.dtype))
+
+
+def _kl_div(xp: Any, x: Any, y: Any) -> Any:
+    out = _relative(xp, x, y)
+    return xp.where(xp.isfinite(out), out - x + y, out)
+
+
+def _ratio(x: Any, y: Any) -> Any:
+    """x / y, and 0 where both are 0."""
+    none = logical_and(x == 0, y == 0)
+    return where(none, 0.0, x) / where(none, 1.0, y)
+
+
+def _over(z: Any, x: Any, y: Any) -> Any:
+    """1 / z, and 0 where x and y are both 0."""
+    none = logical_and(x == 0, y == 0)
+    return where(none, 0.0, 1 / where(none, 1.0, z))
+
+
+def _one(x: Any, y: Any) -> Any:
+    """1, and 0 where both are 0."""
+    return where(logical_and(x == 0, y == 0), 0.0, 1.0).astype(x.dtype)
+
+
+xlog1py = elementwise(
+    "xlog1py", _xlog1py,
+    lambda x, y: log1p(where(logical_and(x == 0, y == -1), 0.0, y)),
+    lambda x, y: x / where(logical_and(x == 0, y == -1), 1.0, 1 + y),
+    promote="float", samples=_TWO, doc="x * log(1 + y), but 0 where x is 0; both derivatives at (0, -1) are 0.",
+)  # fmt: skip
+entr = elementwise(
+    "entr", _entr, lambda x: -log(x) - 1, promote="float", samples=POSITIVE,
+    doc="-x * log(x): 0 at 0, where its derivative is inf, and -inf for negative x.",
+)  # fmt: skip
+log_quotient = elementwise(
+    "log_quotient", _log_quotient, lambda x, y: _over(x, x, y), lambda x, y: -_over(y, x, y), promote="float", samples=_TWO,
+    doc="log(x / y), exact where the two are close; 0, and so are its derivatives, where both are 0.",
+)  # fmt: skip
+rel_entr = elementwise(
+    "rel_entr", widened(_relative), lambda x, y: log_quotient(x, y) + _one(x, y), lambda x, y: -_ratio(x, y),
+    promote="float", samples=_TWO,
+    doc="x * log(x / y): 0 where x is 0, inf for negative x or y; both derivatives at (0, 0) are 0.",
+)  # fmt: skip
+kl_div = elementwise(
+    "kl_div", widened(_kl_div), lambda x, y: log_quotient(x, y), lambda x, y: _one(x, y) - _ratio(x, y),
+    promote="float", samples=_TWO, doc="rel_entr(x, y) - x + y: the terms of a Kullback-Leibler divergence.",
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""Relatives of the error function: its inverses, the normal distribution, the scaled complement."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.special
+
+from functad.dispatch import bind
+from functad.ops.arithmetic import reciprocal
+from functad.ops.elementary import UNIT, erfc, erfc_impl, exp, log, log1p, widened
+from functad.ops.op import Op, Samples
+from functad.ops.operand import operands
+from functad.ops.rules import ONE, elementwise
+
+__all__ = [
+    "erfcinv", "erfcx", "erfcx_op", "erfinv", "log_ndtr", "logit", "ndtr", "ndtri",
+]  # fmt: skip
+
+_ROOT = math.sqrt(math.pi)
+_DEPTH = 54
+
+
+@widened
+def _erfcx(xp: Any, x: Any, *, order: int) -> Any:
+    """exp(x * x) times the error function's complement, integrated `order` times from infinity.
+
+    Up to 2 by the recurrence in the order, which starts from erfc; beyond by the continued fraction
+    of the ratio of neighbours, which has no cancellation.
+    """
+    one = xp.ones((), x.dtype)
+    large = x > 2
+    near, far = xp.where(large, one, x), xp.where(large, x, 2 * one)
+    before, here = 2 / _ROOT * one, xp.exp(near * near) * erfc_impl(xp, near)
+    ratio = xp.zeros_like(far)
+    for n in reversed(range(1, order + _DEPTH)):
+        if n == order:
+            deep = ratio
+        ratio = 1 / (2 * far + 2 * (n + 1) * ratio)
+        if n <= order:
+            deep = deep * ratio if n < order else ratio
+    start = 1 / _ROOT / (far + ratio)  # of order 0: 2 x y0 + 2 y1 = 2 / sqrt(pi)
+    beyond = start * deep if order else start
+    for n in range(1, order + 1):
+        before, here = here, (before - 2 * near * here) / (2 * n)
+    return xp.where(large, beyond, here)
+
+
+@widened
+def _erfinv(xp: Any, x: Any) -> Any:
+    return scipy.special.erfinv(x) if xp is np else jax.lax.erf_inv(x)
+
+
+@widened
+def _ndtri(xp: Any, p: Any) -> Any:
+    return scipy.special.ndtri(p) if xp is np else jax.scipy.special.ndtri(p)
+
+
+@widened
+def _log_ndtr(xp: Any, x: Any) -> Any:
+    if xp is np:
+        return scipy.special.log_ndtr(x)
+    one = xp.ones((), x.dtype)
+    low = xp.where(x < -1, x, -one)
+    high = xp.where(x < -1, one, x)
+    tail = xp.log(_erfcx(xp, -low / math.sqrt(2), order=0) / 2) - low * low / 2
+    return xp.where(x < -1, tail, xp.log1p(-erfc_impl(xp, high / math.sqrt(2)) / 2))
+
+
+erfcx_op: Op = elementwise(
+    "erfcx", _erfcx, lambda x, order: -2 * (order + 1) * bind(erfcx_op, (x,), (order + 1,)),
+    samples=Samples([(shapes, {"order": n}) for n in (0, 2) for shapes, _ in ONE.cases], low=-1.5, high=4.0),
+    doc="exp(x * x) times an integral of erfc of some order.",
+)  # fmt: skip
+erfinv = elementwise(
+    "erfinv", _erfinv, lambda out: _ROOT / 2 * exp(out * out), promote="float", samples=UNIT,
+    doc="The inverse of erf; inf at 1, -inf at -1.",
+)  # fmt: skip
+ndtri = elementwise(
+    "ndtri", _ndtri, lambda out: math.sqrt(2 * math.pi) * exp(out * out / 2), promote="float",
+    samples=UNIT._replace(low=0.05), doc="The inverse of ndtr: the quantiles of the normal distribution.",
+)  # fmt: skip
+log_ndtr = elementwise(
+    "log_ndtr", _log_ndtr, lambda x: math.sqrt(2 / math.pi) * reciprocal(erfcx(x * -math.sqrt(0.5))), promote="float",
+    samples=ONE, doc="The logarithm of ndtr, exact far to the left.",
+)  # fmt: skip
+
+
+def erfcx(x: Any) -> Any:
+    """exp(x * x) * erfc(x), which neither over- nor underflows for positive x.
+
+    >>> import functad as fd
+    >>> round(fd.special.erfcx(100.0).item(), 8)
+    0.00564161
+    """
+    return bind(erfcx_op, operands("erfcx", "float", (x,)), (0,))
+
+
+def erfcinv(x: Any) -> Any:
+    """The inverse of erfc, exact near 0.
+
+    >>> import functad as fd
+    >>> fd.special.erfcinv(1.0).item()
+    0.0
+    """
+    (x,) = operands("erfcinv", "float", (x,))
+    return ndtri(x / 2) * -math.sqrt(0.5) + 0.0
+
+
+def ndtr(x: Any) -> Any:
+    """The distribution function of the standard normal distribution, exact in both tails.
+
+    >>> import functad as fd
+    >>> fd.special.ndtr(0.0).item()
+    0.5
+    """
+    (x,) = operands("ndtr", "float", (x,))
+    return erfc(x * -math.sqrt(0.5)) / 2
+
+
+def logit(x: Any) -> Any:
+    """log(x / (1 - x)), the inverse of the logistic function expit.
+
+    >>> import functad as fd
+    >>> fd.special.logit(0.5).item()
+    0.0
+    """
+    (x,) = operands("logit", "float", (x,))
+    return log(x) - log1p(-x)
