@@ -34,10 +34,10 @@ def test_a_training_loop_equals_the_unfused_one_and_settles_on_few_structures(fu
     np.testing.assert_allclose(train(fused, 12), train(fd.Device.cpu(fusion=False), 12), rtol=1e-5)
     for _ in range(2):  # what a run leaves pending is run with the start of the next one
         train(fused, 12)
-    before = fused.base.counts["compiled"]
+    before = fused.base.compiler.counts["compiled"]
     states = fused.base.states
     train(fused, 12)
-    assert (fused.base.counts["compiled"], fused.base.states) == (before, states)
+    assert (fused.base.compiler.counts["compiled"], fused.base.states) == (before, states)
 
 
 def test_shape_errors_come_from_the_line_that_made_them(fused):

@@ -5,32 +5,32 @@ line that made them. What was recorded runs when a value is observed, and at the
 then one executable returns the gradients and whatever results are still held, and no derivative
 rule runs.
 
-Recording and its keys are in `fusion_record`, what a structure computes in `fusion_structure`.
-Whether it is compiled is decided here: a structure of ops that are new is compiled at once, for
-compiling its ops one by one would take longer; any other runs op by op until it has recurred
-often enough.
+Recording and its keys are in `fusion_record`, what a structure computes in `fusion_structure`,
+whether and when it is compiled in `fusion_compile`.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_record import CONSTANT, Immediate, Kind, Recording, State, Token, local, record
+from functad.backends.fusion_compile import Compiler
+from functad.backends.fusion_record import CONSTANT, Immediate, Kind, Recording, State, Token, immediate, record
 from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
 from functad.backends.staged import StagedOp
 from functad.backends.xla import Xla
 from functad.device import FUSED
+from functad.dispatch import pending as local
 from functad.dtypes import DType
-from functad.errors import ConcreteValueError
 from functad.ops.op import Op, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast, is_strict
@@ -40,9 +40,7 @@ from functad.tensor import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
-_MOST_PLANS = 512
 _MOST_STATES = 50_000
-_MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 
 
 class Fusion(BaseBackend):
@@ -58,9 +56,7 @@ class Fusion(BaseBackend):
         self.states = 0
         self._root = State()
         self._seen: set[Any] = set()
-        self.plans: OrderedDict[Plan, None] = OrderedDict()
-        self.counts = {"hits": 0, "compiled": 0, "op by op": 0, "single ops": 0}
-        self.compile_seconds = 0.0
+        self.compiler = Compiler()
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
         self.ended.leaves = ()
@@ -74,7 +70,7 @@ class Fusion(BaseBackend):
         return self._run_now(op, inputs, params) if out is None else out
 
     def _run_now(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        self.counts["single ops"] += 1
+        self.compiler.count_single(op)
         return super().run(op, inputs, params)
 
     def root(self) -> State:
@@ -102,7 +98,7 @@ class Fusion(BaseBackend):
         """Forget the structures; those that are in use come back."""
         self._root = State()
         self.states = 0
-        self.plans.clear()
+        self.compiler.clear()
 
     def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
         return self.xla.compiled(op, params)
@@ -138,7 +134,7 @@ class Fusion(BaseBackend):
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
             plan = self._plan(recording, (), (token.place,), None)
-            token.array = jax.jit(plan.evaluator())(*plan.arrays(recording.knowns))[0]
+            token.array = self._one_by_one(recording, plan)[0]
         return token.array
 
     def context_of(self, token: Token) -> Any:
@@ -153,7 +149,7 @@ class Fusion(BaseBackend):
             return self._consumed(recording, token)
         if made is None:
             plan = self._plan(recording, tuple(sorted({token.place, *recording.live})), (), None)
-            with _immediate():
+            with immediate(recording.x64):
                 made = self._graph(recording, plan)[token.place]
         return made._context
 
@@ -178,11 +174,13 @@ class Fusion(BaseBackend):
         plan, tokens = self._close(recording, None)
         if not tokens:
             return
-        if not plan.followed and self._ready(plan, lambda: jax.jit(plan.evaluator())):
+        if plan.followed:
+            with immediate(recording.x64):
+                arrays = self._run_taped(recording, plan)
+        elif plan.count > 1 and self.compiler.ready(plan, recording, self._build_forward):
             arrays = self._call(plan, recording)
         else:
-            with _immediate():
-                arrays = self._run_taped(recording, plan) if plan.followed else self._replay(recording, plan)[0]
+            arrays = self._one_by_one(recording, plan)
         self._settle(recording, plan, tokens, arrays)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
@@ -194,11 +192,11 @@ class Fusion(BaseBackend):
         local.recording = None
         recording.released = release
         plan, tokens = self._close(recording, token.place)
-        if self._ready(plan, lambda: jax.jit(plan.backward(self))):
+        if self.compiler.ready(plan, recording, self._build_backward):
             arrays = self._call(plan, recording)
             found = self._swept(recording, plan, arrays)
         else:
-            with _immediate():
+            with immediate(recording.x64):
                 arrays, found = self._replay(recording, plan, release)
         self._settle(recording, plan, tokens, arrays)
         return found
@@ -208,7 +206,7 @@ class Fusion(BaseBackend):
         if type(local.recording) is Immediate and local.recording.left is not None:
             local.recording = None
         found = sweep(seeds, release)
-        if type(local.recording) is Recording and any([g._backend is self for g in found.gradients.values()]):
+        if type(local.recording) is Recording and any(g._backend is self for g in found.gradients.values()):
             self.end(local.recording)
         return found
 
@@ -237,64 +235,63 @@ class Fusion(BaseBackend):
         plan = plans.get(key)
         if plan is None:
             plan = plans[key] = Plan(recording.state, live, below, root)
-            self.plans[plan] = None
-            if len(self.plans) > _MOST_PLANS:
-                self.plans.popitem(last=False)[0].forget()
+            self.compiler.keep(plan)
         return plan
-
-    def _ready(self, plan: Plan, make: Callable[[], Callable[..., Any]]) -> bool:
-        """Whether to run a structure as a whole; compiles it when that pays."""
-        plan.met += 1
-        if plan.call is not None:
-            return True
-        if not self._pays(plan):
-            return False
-        start = time.perf_counter()
-        try:
-            with _immediate():
-                plan.call = make()
-        except ConcreteValueError:  # a rule reads values
-            plan.refused = True
-        plan.building = time.perf_counter() - start
-        return plan.call is not None
-
-    def _pays(self, plan: Plan) -> bool:
-        if plan.refused or plan.count > _MOST_COMPILED:
-            return False
-        if plan.count < 2 and plan.root is None:
-            return False
-        return plan.met > 1 or plan.novel * 2 >= len(plan.steps)
 
     def _call(self, plan: Plan, recording: Recording) -> Any:
         arrays = plan.arrays(recording.knowns)
-        if recording.x64 != jax.config.jax_enable_x64:
+        if recording.x64 != dtypes.x64_enabled():
             with jax.enable_x64(recording.x64):
                 return plan.call(*arrays)
-        building = plan.building
-        if building is None:
-            self.counts["hits"] += 1
+        if plan.building is None:
+            self.compiler.counts["hits"] += 1
             return plan.call(*arrays)
-        start = time.perf_counter()
+        start = plan.building
         results = plan.call(*arrays)
-        self.counts["compiled"] += 1
-        self.compile_seconds += building + time.perf_counter() - start
-        plan.building = None
+        self.compiler.count_compiled(plan, start)
         return results
+
+    def _build_forward(self, plan: Plan) -> Any:
+        return jax.jit(plan.evaluator())
+
+    def _build_backward(self, plan: Plan) -> Any:
+        return jax.jit(plan.backward(self))
+
+    def _build_staged(self, plan: Plan) -> Any:
+        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self)
+        return plan.staged
 
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
         """The live results, some with a tape that goes on: the structure is one node of it."""
-        if self._ready(plan, lambda: StagedOp("fusion", plan.forward(self), self)):
+        if self.compiler.ready(plan, recording, self._build_staged):
             self._graph(recording, plan)
+            if plan.building is None:
+                self.compiler.counts["hits"] += 1
+            else:
+                self.compiler.count_compiled(plan, plan.building)
             return [_array(recording.made[p]) for p in plan.live]
         return self._replay(recording, plan)[0]
 
     def _graph(self, recording: Recording, plan: Plan) -> dict[int, Tensor]:
         """The live results as outputs of one op on the tape."""
-        if plan.staged is None:
-            plan.staged = StagedOp("fusion", plan.forward(self), self)
-        outs = Autodiff.run(recording.tape, plan.staged, recording.knowns[: len(plan.inputs)], ())
+        outs = Autodiff.run(recording.tape, self._build_staged(plan), recording.knowns[: len(plan.inputs)], ())
         recording.made.update(zip(plan.live, outs, strict=True))
         return recording.made
+
+    def _one_by_one(self, recording: Recording, plan: Plan) -> Any:
+        """The live results of a structure that no tape follows, op by op."""
+        if plan.by_op is None:
+            plan.by_op = plan.evaluator(self._single)
+        start = time.perf_counter()
+        with jax.enable_x64(recording.x64) if recording.x64 != dtypes.x64_enabled() else nullcontext():
+            results = plan.by_op(*plan.arrays(recording.knowns))
+        plan.fastest = min(plan.fastest, time.perf_counter() - start)
+        self.compiler.counts["op by op"] += 1
+        return results
+
+    def _single(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        self.compiler.count_single(op)
+        return self.xla.compiled(op, params)(*inputs)
 
     def _replay(self, recording: Recording, plan: Plan, release: bool = False) -> tuple[list[Any], Any]:
         """Run op by op; and backward, if the plan has a root."""
@@ -325,18 +322,22 @@ class Fusion(BaseBackend):
             seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
             found = sweep([(loss._context, seed)], release)
         recording.made.update({p: values[p] for p in plan.followed})
-        self.counts["op by op"] += 1
-        plan.spent += time.perf_counter() - start
+        self.compiler.counts["op by op"] += 1
+        plan.fastest = min(plan.fastest, time.perf_counter() - start)
         return [_array(values[p]) for p in plan.live], found
 
     def _settle(self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any) -> None:
         """Give the tokens their arrays; those that no tape follows let go of the recording."""
         for token, (at, followed, taped) in zip(tokens, plan.results, strict=True):
             token.array = arrays[at]
-            if not followed:
-                if taped:
-                    token.context = self._constant_context(recording, plan, at)
-                token.recording = self.ended
+            if followed:
+                made = recording.made.get(token.place)
+                if made is None:  # backward made no context; whoever wants one has it made from the recording
+                    continue
+                token.context = made._context
+            elif taped:
+                token.context = self._constant_context(recording, plan, at)
+            token.recording = self.ended
 
     def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:
         shape, dtype = plan.types[at]
@@ -386,14 +387,15 @@ def _leaves_of(recording: Recording) -> Any:
     return recording.leaves
 
 
-def _referenced(tokens: list[Token]) -> list[Token]:
+def _referenced(tokens: list[Token], ours: int | None = None) -> list[Token]:
     """Those that something besides the list refers to."""
+    most = _OURS if ours is None else ours
     count = sys.getrefcount
-    return [t for t in tokens if count(t) > _OURS]
+    return [t for t in tokens if count(t) > most]
 
 
-_OURS = 0
-_OURS = next(n for n in range(9) if setattr(sys.modules[__name__], "_OURS", n) or not _referenced([Token(None, 0, 0)]))
+_OURS = next(n for n in range(9) if not _referenced([Token(None, 0, 0)], n))
+"""What `getrefcount` says there of a token in a list that nothing else refers to; it differs between Pythons."""
 
 
 def _array(x: Any) -> Any:
@@ -408,17 +410,6 @@ def _is_tracked(state: State, place: int) -> bool:
             return False
         state = state.parent
     return state.tracked[place - state.first]
-
-
-class _immediate:
-    """A block whose ops run at once."""
-
-    def __enter__(self) -> None:
-        self.before = local.recording
-        local.recording = Immediate()
-
-    def __exit__(self, *exc: object) -> None:
-        local.recording = self.before
 
 
 @lru_cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from functad import dtypes
@@ -123,8 +124,17 @@ class State:
         self.parent = parent
         self.after: dict[Any, State] = {}
         self.plans: dict[Any, Any] = {}
-        self.first = 0
+        self.op: Any = None
+        self.params: tuple[Any, ...] = ()
+        self.inputs: tuple[int, ...] = ()
+        self.plain: tuple[bool, ...] = ()
         self.kinds: tuple[Kind, ...] = ()
+        self.types: tuple[Type, ...] = ()
+        self.taped = False
+        self.first = 0
+        self.place: int | None = None
+        self.shape: Any = None
+        self.dtype: Any = None
         self.size = self.count = self.depth = self.bytes = self.novel = self.stamp = 0
         self.full = False
         self.tracked: tuple[bool, ...] = ()
@@ -140,6 +150,24 @@ class Immediate:
 
     def repeat(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> None:
         return None
+
+
+class immediate:
+    """A block whose ops run at once, in the given precision mode."""
+
+    def __init__(self, x64: bool):
+        self.mode = None if x64 == dtypes.x64_enabled() else jax.enable_x64(x64)
+
+    def __enter__(self) -> None:
+        self.before = local.recording
+        local.recording = Immediate()
+        if self.mode is not None:
+            self.mode.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        local.recording = self.before
+        if self.mode is not None:
+            self.mode.__exit__(None, None, None)
 
 
 class Recording:
@@ -181,25 +209,20 @@ class Recording:
         if len(inputs) == 2:
             x, y = inputs
             a = x._entry
+            a = a.key if a is not None and a.recording is self else self.known(x, self.tape)
             b = y._entry
-            if a is None or b is None:
-                return None
-            a = a.key if a.recording is self else self._kept(x, a)
-            b = b.key if b.recording is self else self._kept(y, b)
+            b = b.key if b is not None and b.recording is self else self.known(y, self.tape)
             state = self.state.after.get((op, params, a, b))
         elif len(inputs) == 1:
             x = inputs[0]
             a = x._entry
-            if a is None:
-                return None
-            state = self.state.after.get((op, params, a.key if a.recording is self else self._kept(x, a)))
+            a = a.key if a is not None and a.recording is self else self.known(x, self.tape)
+            state = self.state.after.get((op, params, a))
         else:
-            parts = []
-            for x in inputs:
-                a = x._entry
-                if a is None:
-                    return None
-                parts.append(a.key if a.recording is self else self._kept(x, a))
+            tape = self.tape
+            parts = [
+                e.key if (e := x._entry) is not None and e.recording is self else self.known(x, tape) for x in inputs
+            ]
             state = self.state.after.get((op, params, *parts))
         if state is not None:
             return self.goes(state)
@@ -229,34 +252,25 @@ class Recording:
             out._context = None
         return out
 
-    def _kept(self, x: Tensor, kind: Any) -> Any:
-        """`known` for a tensor that knows its kind already."""
-        place = self.places.get(id(x))  # type: ignore[union-attr]
+    def known(self, x: Tensor, tape: Any) -> Any:
+        """A tensor from outside as a part of a key: its place if it was met before, else its kind. None if it cannot be."""
+        places = self.places
+        if places is None:  # reading the value of another input has ended the recording
+            return None
+        place = places.get(id(x))
         if place is not None:
             return place
-        if (
-            type(kind) is not Kind
-            or kind.recording is not self.fusion.ended
-            or (kind.role and x._backend is not self.tape)
-        ):
-            return None
+        kind = x._entry
+        if type(kind) is not Kind or kind.recording is not self.fusion.ended or (kind.role and x._backend is not tape):
+            kind = self._kind(x, tape)
+            if kind is None:
+                return None
         state = self.state
         knowns = self.knowns
         if not kind.scalar:
-            self.places[id(x)] = state.size + len(knowns) - state.count  # type: ignore[index]
+            places[id(x)] = state.size + len(knowns) - state.count
         knowns.append(x)
         return kind
-
-    def known(self, x: Tensor, tape: Any) -> Any:
-        """A tensor from outside as a part of a key: its place if it was met before, else its kind. None if it cannot be."""
-        part = self._kept(x, x._entry)
-        if part is None:
-            part = self._kind(x, tape)
-            if part is not None:
-                if not part.scalar:
-                    self.places[id(x)] = self.state.size + len(self.knowns) - self.state.count  # type: ignore[index]
-                self.knowns.append(x)
-        return part
 
     def _kind(self, x: Tensor, tape: Any) -> Kind | None:
         fusion = self.fusion
@@ -268,8 +282,9 @@ class Recording:
             if inner._backend is not fusion:
                 return None
             value = inner._value
-            tracked = x._context.tracked if type(entry) is not Token else entry.context is None
-            self.continued = self.continued or type(entry) is Token
+            unread = type(entry) is Token and entry.context is None
+            tracked = unread or x._context.tracked
+            self.continued = self.continued or unread
             role = TRACKED if tracked else UNTRACKED
         else:
             return None
@@ -284,8 +299,8 @@ class Recording:
 
     def forget(self) -> None:
         """Take back tensors from outside whose op was not recorded."""
-        while len(self.knowns) > self.state.count:
-            self.places.pop(id(self.knowns.pop()), None)  # type: ignore[union-attr]
+        while self.places is not None and len(self.knowns) > self.state.count:
+            self.places.pop(id(self.knowns.pop()), None)
 
 
 def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
@@ -375,7 +390,7 @@ def _ready(fusion: Any, tape: Any) -> Recording | None:
         if recording is not None:
             recording.fusion.end(recording)
         recording = local.recording = Recording(fusion, tape)
-    return recording  # type: ignore[no-any-return]
+    return recording
 
 
 def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
@@ -443,7 +458,7 @@ def _extend(
 def _types(state: State) -> list[tuple[Type, bool]]:
     """The types of all places, and whether the tape follows them."""
     if local.types[0] is state:
-        return local.types[1]  # type: ignore[no-any-return]
+        return local.types[1]
     types: list[tuple[Type, bool]] = []
     for step in path(state):
         types += [(Type(k.shape, k.dtype), k.role == TRACKED) for k in step.kinds]

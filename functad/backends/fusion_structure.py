@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,16 +52,20 @@ class Plan:
         self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
         self.novel = state.novel - (self.steps[0].parent.novel if self.steps else 0)  # type: ignore[union-attr]
         self.met = 0
-        self.spent = 0.0  # seconds, op by op
+        self.used = 0
+        self.fastest = math.inf  # seconds, op by op
+        self.cost = 0.02 + 0.004 * self.count * (1.0 if root is None else 2.5)  # seconds, to compile; measured on a CPU
+        self.compiling = False
+        self.by_op: Any = None
         self.call: Any = None
         self.staged: Any = None
         self.reached: list[tuple[int, Type]] = []
         self.refused = False  # it reads values, so it cannot be written down
-        self.building: float | None = None  # seconds it took to write it down, until it has been compiled
+        self.building: float | None = None  # when it was begun, until it has been compiled
 
     def forget(self) -> None:
         """Let go of the executables."""
-        self.call = self.staged = None
+        self.call = self.staged = self.by_op = None
         self.met = 0
 
     def arrays(self, knowns: Sequence[Any]) -> list[Any]:
@@ -94,21 +99,23 @@ class Plan:
             values = self._write(inputs, taped=False)
             return trace.program([values[p] for p in self.live])
 
-    def evaluator(self) -> Callable[..., Any]:
-        """A function of arrays that computes the live results."""
-        steps, needed, live = self.steps, self.needed, self.live
+    def evaluator(self, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """A function of arrays that computes the live results, each op through `call(op, arrays, params)`."""
+        call = call or _call
+        steps, needed, live, last = self.steps, self.needed, self.live, self.last
 
         def evaluate(*arrays: Any) -> Any:
             values: list[Any] = []
             given = iter(arrays)
-            for step, want in zip(steps, needed, strict=True):
+            for i, (step, want) in enumerate(zip(steps, needed, strict=True)):
                 values += [next(given) for _ in step.kinds]
                 if not want:
                     values += [None] * len(step.types)
                     continue
-                fixed = dict(zip(step.op.params, step.params, strict=True))
-                out = step.op.impl(jnp, *[values[p] for p in step.inputs], **fixed)
+                out = call(step.op, [values[p] for p in step.inputs], step.params)
                 values += out if type(out) is tuple else [out]
+                for p in last[i]:
+                    values[p] = None
             return [values[p] for p in live]
 
         return evaluate
@@ -208,7 +215,7 @@ class Origins:
     def __init__(self, plan: Plan, recording: Any):
         self.plan: Any = plan
         contexts = [x._context if k.role else None for x, k in zip(recording.knowns, plan.inputs, strict=False)]
-        plain = not recording.continued and all([c is None or type(c) is Leaf for c in contexts])
+        plain = not recording.continued and all(c is None or type(c) is Leaf for c in contexts)
         self.found: Any = contexts if plain else summary(recording.knowns)
         if not plain:
             self._find()

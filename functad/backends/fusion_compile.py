@@ -1,0 +1,130 @@
+"""When a structure is compiled as a whole, and what is kept.
+
+A structure of ops that are new is compiled at once, for compiling its ops one by one would take
+longer. Any other runs op by op until that has taken a share of the time that compiling is expected
+to take; then it is compiled in the background, and goes on op by op meanwhile. So neither a shape
+that occurs once nor a branch that changes makes a program wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from typing import Any
+
+from functad.backends.autodiff import Autodiff
+from functad.backends.fusion_record import Recording, immediate
+from functad.backends.fusion_structure import Plan
+from functad.errors import ConcreteValueError
+from functad.ops.op import Op
+from functad.ops.rules import is_strict
+
+_MOST_PLANS = 512
+_MOST_OPS = 100_000  # in the plans that are kept: what bounds the memory of executables
+_MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
+_SHARE = 0.1  # of the time compiling is expected to take that is spent op by op before
+
+
+class Compiler:
+    """The plans of one device, and the counts of what they did."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self._clock = self._kept = 0
+        self._executor: ThreadPoolExecutor | None = None
+        self.counts = {"hits": 0, "compiled": 0, "op by op": 0, "single ops": 0}
+        self.seconds = 0.0
+        self.compilations: deque[tuple[float, int, bool]] = deque(maxlen=_MOST_PLANS)
+        self.singles: Counter[str] | None = None  # by name, while somebody wants to know
+
+    def keep(self, plan: Plan) -> None:
+        """Count a new plan in, and let go of old ones for it."""
+        plan.used = self._clock
+        self.plans.append(plan)
+        self._kept += plan.count
+        if len(self.plans) > _MOST_PLANS or self._kept > _MOST_OPS:
+            self._drop()
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self.plans = []
+        self._kept = 0
+
+    def _drop(self) -> None:
+        """Let go of the executables that were not used for longest."""
+        self.plans.sort(key=lambda plan: plan.used)
+        old = len(self.plans) // 4 + 1
+        for plan in self.plans[:old]:
+            plan.forget()
+        self.plans = self.plans[old:]
+        self._kept = sum([plan.count for plan in self.plans])
+
+    def ready(self, plan: Plan, recording: Recording, build: Callable[[Plan], Any]) -> bool:
+        """Whether to run a structure as a whole; has it compiled when that pays."""
+        self._clock += 1
+        plan.used = self._clock
+        if plan.call is not None:
+            return True
+        plan.met += 1
+        if plan.refused or plan.compiling or plan.count > _MOST_COMPILED:
+            return False
+        if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
+            self._compile(plan, recording, build, warm=False)
+            return plan.call is not None
+        if plan.fastest * plan.met > _SHARE * plan.cost and not is_strict():
+            plan.compiling = True
+            self._worker.submit(Context().run, self._compile, plan, recording, build)
+        return False
+
+    def _compile(self, plan: Plan, recording: Recording, build: Callable[[Plan], Any], warm: bool = True) -> None:
+        start = time.perf_counter()
+        call = None
+        try:
+            with immediate(recording.x64):
+                call = build(plan)
+                if not warm:
+                    plan.building = start
+                elif isinstance(call, Op):
+                    Autodiff.run(recording.tape, call, recording.knowns[: len(plan.inputs)], ())
+                else:
+                    call(*plan.arrays(recording.knowns))
+        except ConcreteValueError:  # a rule reads values
+            plan.refused = True
+            return
+        except Exception:
+            plan.refused = True  # in the background nobody could catch it; op by op it is raised where it belongs
+            if not warm:
+                raise
+            return
+        finally:
+            plan.compiling = False
+        plan.call = call
+        if warm:
+            self.count_compiled(plan, start)
+
+    def count_compiled(self, plan: Plan, start: float) -> None:
+        seconds = time.perf_counter() - start
+        plan.building = None
+        self.counts["compiled"] += 1
+        self.seconds += seconds
+        self.compilations.append((seconds, plan.count, plan.root is not None))
+
+    def wait(self) -> None:
+        """Until nothing is being compiled in the background."""
+        if self._executor is not None:
+            self._executor.submit(int).result()
+
+    @property
+    def _worker(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, "functad-compile")
+        return self._executor
+
+    def count_single(self, op: Op) -> None:
+        """Note that an op ran by itself."""
+        self.counts["single ops"] += 1
+        if self.singles is not None:
+            self.singles[op.name] += 1
