@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from functad import ops
 from functad.dispatch import Handle
+from functad.ops.search import searchsorted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,17 +24,23 @@ class Methods(Handle):
 
     # --- reductions
 
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The sum over axes (all by default)."""
-        return ops.sum(self, axis, keepdims)
+    def sum(self, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
+        """The sum over axes (all by default). `dtype` is that of the computation."""
+        if dtype is None:
+            return ops.sum(self, axis, keepdims)
+        return ops.astype(ops.sum(ops.astype(self, dtype), axis, keepdims), dtype)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The mean over axes."""
-        return ops.mean(self, axis, keepdims)
+    def mean(self, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
+        """The mean over axes. `dtype` is that of the computation."""
+        if dtype is None:
+            return ops.mean(self, axis, keepdims)
+        return ops.astype(ops.mean(ops.astype(self, dtype), axis, keepdims), dtype)
 
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The product over axes."""
-        return ops.prod(self, axis, keepdims)
+    def prod(self, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Tensor:
+        """The product over axes. `dtype` is that of the computation."""
+        if dtype is None:
+            return ops.prod(self, axis, keepdims)
+        return ops.astype(ops.prod(ops.astype(self, dtype), axis, keepdims), dtype)
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The largest element; ties share the derivative."""
@@ -63,13 +70,17 @@ class Methods(Handle):
         """Like `min`."""
         return ops.min(self, axis, keepdims)
 
-    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    def var(
+        self, axis: Axis = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+    ) -> Tensor:
         """The variance; `ddof` is subtracted from the count."""
-        return ops.var(self, axis, ddof, keepdims)
+        return ops.var(self, axis, ddof if correction is None else correction, keepdims)
 
-    def std(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    def std(
+        self, axis: Axis = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+    ) -> Tensor:
         """The standard deviation; its derivative where all are equal is 0."""
-        return ops.std(self, axis, ddof, keepdims)
+        return ops.std(self, axis, ddof if correction is None else correction, keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """The index of the first largest element."""
@@ -83,13 +94,17 @@ class Methods(Handle):
         """The vector norm over axes (Euclidean by default); its derivative at 0 is 0."""
         return ops.norm(self, ord, axis, keepdims)
 
-    def cumsum(self, axis: int | None = None) -> Tensor:
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Tensor:
         """Running sums; over the flattened tensor without an axis."""
-        return ops.cumsum(self, axis)
+        if dtype is None:
+            return ops.cumsum(self, axis)
+        return ops.astype(ops.cumsum(ops.astype(self, dtype), axis), dtype)
 
-    def cumprod(self, axis: int | None = None) -> Tensor:
+    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Tensor:
         """Running products; over the flattened tensor without an axis."""
-        return ops.cumprod(self, axis)
+        if dtype is None:
+            return ops.cumprod(self, axis)
+        return ops.astype(ops.cumprod(ops.astype(self, dtype), axis), dtype)
 
     def softmax(self, axis: Axis = -1) -> Tensor:
         """exp(x) divided by its sum over the axis."""
@@ -177,15 +192,31 @@ class Methods(Handle):
         """The sum of a diagonal."""
         return ops.trace(self, offset, axis1, axis2)
 
-    def astype(self, dtype: Any) -> Tensor:
-        """With another dtype; differentiable between floats."""
+    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
+        """With another dtype; differentiable between floats. `copy` makes no difference: tensors are immutable."""
         return ops.astype(self, dtype)
 
     def to_device(self, device: Device, /, *, stream: Any = None) -> Tensor:
         """On another device; the move between hardware is differentiable. `stream` makes no difference."""
         return ops.to_device(self, device)
 
+    def copy(self) -> Tensor:
+        """Itself: tensors are immutable."""
+        return ops.copy(self)
+
+    def conjugate(self) -> Tensor:
+        """The complex conjugate."""
+        return ops.conj(self)
+
     # --- indices and order
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """Where it is not zero, one int tensor per axis (eager only)."""
+        return ops.nonzero(self)
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+        """Where each element of `v` would have to be inserted into this sorted vector."""
+        return searchsorted(self, v, side, sorter)
 
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
         """The slices at indices along an axis."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from functad import ops, tree
+from functad import tree
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError
 
@@ -101,15 +101,9 @@ def numpy_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         )
         raise ImmutableError(f"np.{name}: tensors are immutable; write {instead}.")
     ours = TABLE.get(func)
-    if ours is None and func is np.linalg.norm and _is_vector_norm(*args, **kwargs):
-        ours = ops.norm
     if ours is not None and not _writes(kwargs) and _takes(ours, args, kwargs):
         return ours(*args, **kwargs)
     return _on_values(func, func.__name__, args, kwargs)
-
-
-def _is_vector_norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> bool:
-    return ord is None or isinstance(axis, int) or (axis is None and np.ndim(x) == 1)
 
 
 def _writes(kwargs: dict[str, Any]) -> bool:

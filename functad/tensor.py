@@ -221,6 +221,10 @@ class Tensor(Operators, Methods):
         """The elements as nested lists of Python numbers."""
         return self.numpy().tolist()
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """The bytes of the elements, row by row (column by column, for "F")."""
+        return self.numpy().tobytes(order)  # type: ignore[arg-type]
+
     def block_until_ready(self) -> Tensor:
         """Wait until the value is computed."""
         base = base_tensor(self)

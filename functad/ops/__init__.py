@@ -32,8 +32,11 @@ from functad.ops.loss import *
 from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.order import *
+from functad.ops.pick import *
 from functad.ops.reduce import *
+from functad.ops.resample import *
 from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, multilinear, neg, nondiff, reduction
+from functad.ops.search import *
 from functad.ops.shape import *
 from functad.ops.special_bessel import *
 from functad.ops.special_entropy import *
@@ -42,3 +45,4 @@ from functad.ops.special_gamma import *
 from functad.ops.special_integral import *
 from functad.ops.standardize import *
 from functad.ops.transfer import *
+from functad.ops.window import *

@@ -14,7 +14,7 @@ from functad.ops.op import Cost, Samples
 from functad.ops.operand import operand, operands
 from functad.ops.rules import nondiff
 
-__all__: list[str] = []
+__all__ = ["searchsorted", "searchsorted_op"]
 
 
 def _position(xp: Any, x: Any, y: Any, *, right: bool) -> Any:
@@ -33,8 +33,8 @@ def _sorted(rng: np.random.Generator) -> list[Any]:
     ]
 
 
-position_op = nondiff(
-    "sorted_position", _position, cost=Cost.COMPUTE, samples=Samples(make=_sorted),
+searchsorted_op = nondiff(
+    "searchsorted", _position, cost=Cost.COMPUTE, samples=Samples(make=_sorted),
     doc="Where each element would have to be inserted into a sorted vector.",
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         sorter: the indices that sort `a`.
 
     >>> import functad as fd
-    >>> fd.numpy.searchsorted([1, 2, 2, 3], [2, 5]).tolist()
+    >>> fd.ops.searchsorted([1, 2, 2, 3], [2, 5]).tolist()
     [1, 4]
     """
     if side not in ("left", "right"):
@@ -61,4 +61,4 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise DTypeError(f"searchsorted: complex numbers have no order, got {a.dtype}.")
     if sorter is not None:
         a = take(a, operand(sorter, a))
-    return bind(position_op, (a, v), (side == "right",))
+    return bind(searchsorted_op, (a, v), (side == "right",))
