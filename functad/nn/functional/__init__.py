@@ -9,9 +9,13 @@
 from functad.nn.functional.activation import *  # each family lists its names in __all__
 from functad.nn.functional.attention import *
 from functad.nn.functional.classify import *
+from functad.nn.functional.convolution import *
 from functad.nn.functional.ctc import *
 from functad.nn.functional.distance import *
 from functad.nn.functional.dropout import *
+from functad.nn.functional.embedding import *
 from functad.nn.functional.loss import *
 from functad.nn.functional.norm import *
-from functad.ops import one_hot as one_hot
+from functad.nn.functional.padding import *
+from functad.nn.functional.pools import *
+from functad.nn.functional.sampling import *
