@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,8 +16,9 @@ from functad.backends.base import BaseBackend
 from functad.backends.trace import Trace
 from functad.creation import Shape, as_shape
 from functad.device import Device, checked
-from functad.dispatch import Handle, bind, tracing
-from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError
+from functad.dispatch import Handle, base_tensor, bind, tracing
+from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, ShapeError
+from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import nondiff
@@ -133,18 +135,61 @@ def _refuse(where: str, what: str) -> None:
     )
 
 
-def draw(op: Op, name: str, key: Any, shape: Shape, dtype: Any, device: Device | None, *params: Any) -> Tensor:
-    """Floats of a shape and dtype from an op on a key."""
-    wanted = float_dtype(dtype, name)
-    drawn = bind(op, (checked_key(key, name),), (*params, as_shape(shape, f"random.{name}"), wanted))
-    return placed(drawn, device)
+def noise(op: Op, name: str, key: Any, shape: Shape, dtype: Any, device: Device | None, *params: Any) -> Tensor:
+    """Floats of a shape and dtype from an op on a key alone."""
+    key = checked_key(key, name)
+    wanted = float_dtype(dtype, name, key)
+    return placed(bind(op, (key,), (*params, as_shape(shape, f"random.{name}"), wanted)), device)
 
 
-def float_dtype(dtype: Any, name: str) -> dtypes.DType:
+class Drawn(NamedTuple):
+    """What a draw with parameters needs, checked."""
+
+    key: Tensor
+    params: list[Tensor]  # in the dtype of the draw
+    shape: tuple[int, ...]
+    dtype: dtypes.DType
+
+
+def parameters(name: str, key: Any, shape: Shape | None, dtype: Any, *params: Any) -> Drawn:
+    """The parameters of a distribution as tensors beside the key; by default the draw has the shape they broadcast to."""
+    key = checked_key(key, name)
+    where = f"random.{name}"
+    params = tuple([p if isinstance(p, dtypes.SCALARS) else operand(p, key, where=where) for p in params])
+    known = [p.dtype for p in params if isinstance(p, Handle) and dtypes.is_float(p.dtype)]
+    wanted = float_dtype(dtypes.promote(dtypes.default_float(), *known) if dtype is None else dtype, name, key)
+    tensors = [operand(p, key, wanted, where) for p in params]
+    shapes = [p.shape for p in tensors]
+    try:
+        common = np.broadcast_shapes(*shapes)
+        sizes = common if shape is None else as_shape(shape, where)
+        if np.broadcast_shapes(common, sizes) != sizes:
+            raise ValueError
+    except ValueError:
+        raise ShapeError(
+            f"{where}: parameters of shapes {' and '.join(map(str, shapes))} do not broadcast to "
+            f"{'one shape' if shape is None else f'shape={as_shape(shape, where)}'}; the shape of the draw is that of the "
+            "result, and its last axes must be those of the parameters."
+        ) from None
+    return Drawn(key, tensors, sizes, wanted)
+
+
+def float_dtype(dtype: Any, name: str, key: Tensor) -> dtypes.DType:
     """The dtype of floats to draw, the default one for None."""
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, f"random.{name}")
     if not dtypes.is_float(wanted):
         raise DTypeError(f"random.{name}: draws floats, got dtype={wanted}; see fd.random.randint for integers.")
+    base_tensor(key)._backend.requires(wanted, f"random.{name}")
+    return wanted
+
+
+def int_dtype(dtype: Any, name: str) -> dtypes.DType:
+    """The dtype of integers to draw, the default one for None."""
+    wanted = dtypes.default_int() if dtype is None else dtypes.parse(dtype, f"random.{name}")
+    if wanted.kind not in "iu":
+        raise DTypeError(
+            f"random.{name}: draws integers, got dtype={wanted}; write .astype({str(wanted)!r}) on the result."
+        )
     return wanted
 
 
@@ -167,18 +212,20 @@ def checked_key(key: Any, name: str) -> Tensor:
     )
 
 
-def random_op(name: str, draw: Callable[..., Any], params: dict[str, Any], doc: str) -> Op:
-    """An op on one key, drawn by JAX on every backend."""
-    samples = Samples(make=lambda rng: [((KEY,), params)])
-    return nondiff(name, draw, numpy_impl=on_host(draw), samples=samples, doc=doc)
+def random_op(name: str, draw: Callable[..., Any], params: dict[str, Any], doc: str, *inputs: Any) -> Op:
+    """An op on one key (and `inputs`) without derivatives, drawn by JAX on every backend."""
+    impl = precise(draw)
+    samples = Samples(make=lambda rng: [((KEY, *inputs), params)])
+    return nondiff(f"random_{name}", impl, numpy_impl=hosted(impl), samples=samples, doc=doc)
 
 
-def on_host(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """The same draw for NumPy arrays."""
+def precise(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """`draw`, in JAX's x64 mode if it draws 64 bits, which the NumPy device can hold without it."""
 
+    @functools.wraps(draw)
     def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
-        with jax.default_device(jax.devices("cpu")[0]):
-            return jax.tree_util.tree_map(np.asarray, draw(jax.numpy, *map(jax.numpy.asarray, arrays), **params))
+        with in_precision(params.get("dtype"), *arrays):
+            return draw(xp, *arrays, **params)
 
     return impl
 
@@ -189,17 +236,17 @@ def wrap(key: Any) -> Any:
 
 
 split_op = random_op(
-    "random_split",
+    "split",
     lambda xp, key, *, num: jax.random.key_data(jax.random.split(wrap(key), num)),
     {"num": (2,)},
     "New keys from a key.",
 )
-fold_in_op = nondiff(
-    "random_fold_in",
+fold_in_op = random_op(
+    "fold_in",
     lambda xp, key, data: jax.random.key_data(jax.random.fold_in(wrap(key), data)),
-    numpy_impl=on_host(lambda xp, key, data: jax.random.key_data(jax.random.fold_in(wrap(key), data))),
-    samples=Samples(make=lambda rng: [((KEY, np.uint32(3)), {})]),
-    doc="A new key from a key and a number.",
+    {},
+    "A new key from a key and a number.",
+    np.uint32(3),
 )
 
 
@@ -208,8 +255,6 @@ def _key_block(xp: Any, key: Any, first: Any) -> Any:
     return tuple(jax.random.key_data(jax.vmap(lambda n: jax.random.fold_in(wrap(key), n))(numbers)))
 
 
-key_block_op = nondiff(
-    "random_key_block", _key_block, numpy_impl=on_host(_key_block),
-    samples=Samples(make=lambda rng: [((KEY, np.uint32(3)), {})]),
-    doc="New keys from a key and the numbers that follow one.",
-)  # fmt: skip
+key_block_op = random_op(
+    "key_block", _key_block, {}, "New keys from a key and the numbers that follow one.", np.uint32(3)
+)

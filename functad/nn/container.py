@@ -1,0 +1,160 @@
+"""Layers made of layers, and layers that only change a shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ArgumentTypeError
+from functad.module import Module, field
+from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn.parameters import keys_for
+
+
+class Sequential(Module):
+    """Layers one after the other; `model[i]` is a layer, `model[i:j]` a shorter model.
+
+    Args:
+        layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers.
+
+    A `key=` is split among the layers that draw from one.
+
+    >>> import functad as fd
+    >>> k1, k2 = fd.random.split(fd.random.key(0))
+    >>> model = fd.nn.Sequential(fd.nn.Linear(4, 8, key=k1), fd.nn.ReLU(), fd.nn.Linear(8, 2, key=k2))
+    >>> model(fd.ones((3, 4))).shape, len(model), model[0].weight.shape
+    ((3, 2), 3, (8, 4))
+    """
+
+    layers: tuple[Any, ...]
+    names: tuple[str, ...] | None = field(static=True)
+
+    def __init__(self, *layers: Any):
+        names = None
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            names, layers = tuple(map(str, layers[0])), tuple(layers[0].values())
+        elif len(layers) == 1 and isinstance(layers[0], (list, tuple)):
+            raise ArgumentTypeError("Sequential: pass the layers one by one: nn.Sequential(*layers).")
+        for i, layer in enumerate(layers):
+            if not callable(layer) or isinstance(layer, (type, Handle)):
+                hint = f"; write {layer.__name__}(...) to make one" if isinstance(layer, type) else ""
+                raise ArgumentTypeError(f"Sequential: layer {i} must be a Module or a function, got {layer!r}{hint}.")
+        self.layers = layers
+        self.names = names
+
+    def forward(self, x: Any, *, key: Any = None) -> Any:
+        """What the last layer returns."""
+        for layer, with_key in zip(self.layers, keys_for(self.layers, key), strict=True):
+            x = layer(x, **with_key)
+        return x
+
+    def append(self, layer: Any) -> Sequential:
+        """A copy with one more layer at its end."""
+        if self.names is not None:
+            raise ArgumentError("Sequential.append: its layers have names; write Sequential({**old, name: layer}).")
+        return Sequential(*self.layers, layer)
+
+    def __getitem__(self, place: int | slice | str) -> Any:
+        if isinstance(place, str):
+            if place not in (self.names or ()):
+                raise ArgumentError(f"Sequential: no layer is called {place!r}; there are {self.names or len(self)}.")
+            return self.layers[(self.names or ()).index(place)]
+        if not isinstance(place, slice):
+            return self.layers[place]
+        layers = self.layers[place]
+        return Sequential(dict(zip(self.names[place], layers, strict=True)) if self.names else Sequential(*layers))
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layers)
+
+
+class Identity(Module):
+    """What it is given."""
+
+    def forward(self, x: Any) -> Any:
+        """`x`."""
+        return x
+
+
+class Lambda(Module):
+    """A function as a layer.
+
+    >>> import functad as fd
+    >>> fd.nn.Lambda(lambda x: x * 2)(fd.tensor(3.0)).item()
+    6.0
+    """
+
+    function: Callable[..., Any] = field(static=True)
+
+    def forward(self, x: Any) -> Any:
+        """What the function returns."""
+        return self.function(x)
+
+
+class Flatten(Module):
+    """Several axes made one; all but the first unless told otherwise.
+
+    >>> import functad as fd
+    >>> fd.nn.Flatten()(fd.ones((2, 3, 4))).shape
+    (2, 12)
+    """
+
+    start_axis: int = 1
+    end_axis: int = -1
+
+    def forward(self, x: Any) -> Any:
+        """`x`, reshaped."""
+        start, end = self.start_axis % max(x.ndim, 1), self.end_axis % max(x.ndim, 1)
+        if start > end:
+            raise ArgumentError(f"Flatten: start_axis={start} is after end_axis={end} for x of shape {x.shape}.")
+        return x.reshape(*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
+
+
+class Unflatten(Module):
+    """One axis made several."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def forward(self, x: Any) -> Any:
+        """`x`, reshaped."""
+        axis = self.axis % x.ndim
+        return x.reshape(*x.shape[:axis], *self.sizes, *x.shape[axis + 1 :])
+
+
+class Upsample(Module):
+    """`F.interpolate` as a layer."""
+
+    size: Any = None
+    scale_factor: Any = None
+    mode: str = "nearest"
+    align_corners: bool | None = None
+
+    def forward(self, x: Any) -> Any:
+        """`x`, resized."""
+        return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+
+
+class PixelShuffle(Module):
+    """Channels moved into space by a factor (Shi et al. 2016)."""
+
+    upscale_factor: int
+
+    def forward(self, x: Any) -> Any:
+        """`x`, rearranged."""
+        return F.pixel_shuffle(x, self.upscale_factor)
+
+
+class PixelUnshuffle(Module):
+    """The inverse of `PixelShuffle`."""
+
+    downscale_factor: int
+
+    def forward(self, x: Any) -> Any:
+        """`x`, rearranged."""
+        return F.pixel_unshuffle(x, self.downscale_factor)

@@ -1,0 +1,63 @@
+"""Dropout as layers: active in training, the identity after `valid()`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from functad.errors import ArgumentError
+from functad.module import Module
+from functad.nn import functional as F  # noqa: N812  # the field's name for it
+
+
+class _Dropout(Module):
+    p: float = 0.5
+
+    _function: ClassVar[Any]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise ArgumentError(f"{type(self).__name__}: p must be a probability in [0, 1], got {self.p}.")
+
+    def forward(self, x: Any, *, key: Any = None) -> Any:
+        """`x` with a part dropped in training; the choice is drawn from `key`, or from the generator of `fd.seed`."""
+        return type(self)._function(x, self.p, self.training, key=key)
+
+
+class Dropout(_Dropout):
+    """Each element 0 with probability `p`, the others scaled by 1 / (1 - p) (Srivastava et al. 2014).
+
+    Under jit and vmap pass a key: `layer(x, key=key)`.
+
+    >>> import functad as fd
+    >>> drop = fd.nn.Dropout(0.5)
+    >>> sorted(set(drop(fd.ones(100), key=fd.random.key(0)).tolist()))
+    [0.0, 2.0]
+    >>> drop.valid()(fd.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+
+    _function = staticmethod(F.dropout)
+
+
+class Dropout1d(_Dropout):
+    """Whole channels of `(batch, channels, length)` dropped."""
+
+    _function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(_Dropout):
+    """Whole channels of `(batch, channels, height, width)` dropped."""
+
+    _function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_Dropout):
+    """Whole channels of `(batch, channels, depth, height, width)` dropped."""
+
+    _function = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance under SELU (Klambauer et al. 2017)."""
+
+    _function = staticmethod(F.alpha_dropout)

@@ -1,0 +1,180 @@
+"""First values of parameters: `init.xavier_uniform(key, shape)` and the like, torch's names and JAX's argument order.
+
+A shape is read as torch's weights are laid out: `(out, in, *window)`.
+
+>>> import functad as fd
+>>> w = fd.nn.init.kaiming_normal(fd.random.key(0), (64, 32))
+>>> w.shape
+(64, 32)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from functad import random
+from functad.creation import Shape, as_shape, eye, full, ones, zeros
+from functad.device import Device
+from functad.errors import ArgumentError, ShapeError
+from functad.tensor import Tensor
+
+__all__ = [
+    "calculate_gain", "constant", "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "identity",
+    "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal",
+    "trunc_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+
+_GAINS = {
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 0.75,
+}
+
+
+def uniform(
+    key: Any, shape: Shape, a: float = 0.0, b: float = 1.0, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Uniform in [a, b)."""
+    return random.uniform(key, shape, dtype, a, b, device=device)
+
+
+def normal(
+    key: Any, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Normal with a mean and a standard deviation."""
+    return random.normal(key, shape, dtype, device=device) * std + mean
+
+
+def trunc_normal(
+    key: Any,
+    shape: Shape,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Normal with a mean and a standard deviation (before the cut), within [a, b]."""
+    low, high = (a - mean) / std, (b - mean) / std
+    return random.truncated_normal(key, low, high, shape, dtype, device=device) * std + mean
+
+
+def constant(shape: Shape, value: float, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """One value everywhere."""
+    return full(shape, value, dtype, device)
+
+
+def identity(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """The identity matrix, or what of it fits in a shape of two axes."""
+    rows, columns = _two("identity", shape)
+    return eye(rows, columns, dtype=dtype, device=device)
+
+
+def xavier_uniform(
+    key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Uniform in +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    fan_in, fan_out = fans(shape, "xavier_uniform")
+    bound = gain * math.sqrt(6 / max(fan_in + fan_out, 1))
+    return uniform(key, shape, -bound, bound, dtype, device)
+
+
+def xavier_normal(key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Normal with std = gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    fan_in, fan_out = fans(shape, "xavier_normal")
+    return normal(key, shape, 0.0, gain * math.sqrt(2 / max(fan_in + fan_out, 1)), dtype, device)
+
+
+def kaiming_uniform(
+    key: Any,
+    shape: Shape,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Uniform in +-gain * sqrt(3 / fan) (He et al. 2015); `a` is the negative slope of a leaky relu."""
+    bound = math.sqrt(3) * _kaiming_std("kaiming_uniform", shape, a, mode, nonlinearity)
+    return uniform(key, shape, -bound, bound, dtype, device)
+
+
+def kaiming_normal(
+    key: Any,
+    shape: Shape,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Normal with std = gain / sqrt(fan) (He et al. 2015); `a` is the negative slope of a leaky relu."""
+    return normal(key, shape, 0.0, _kaiming_std("kaiming_normal", shape, a, mode, nonlinearity), dtype, device)
+
+
+def lecun_uniform(key: Any, shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Uniform in +-sqrt(3 / fan_in) (LeCun et al. 1998)."""
+    return kaiming_uniform(key, shape, nonlinearity="linear", dtype=dtype, device=device)
+
+
+def lecun_normal(key: Any, shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Normal with std = 1 / sqrt(fan_in) (LeCun et al. 1998)."""
+    return kaiming_normal(key, shape, nonlinearity="linear", dtype=dtype, device=device)
+
+
+def orthogonal(key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Orthonormal rows or columns, whichever are fewer, of the weight as a matrix (Saxe et al. 2014)."""
+    sizes = as_shape(shape, "init.orthogonal")
+    if len(sizes) < 2:
+        raise ShapeError(f"init.orthogonal: a shape of at least two axes is needed, got {sizes}.")
+    rows, columns = sizes[0], math.prod(sizes[1:])
+    n, m = max(rows, columns), min(rows, columns)
+    matrix = random.orthogonal(key, n, (), dtype=dtype)[:, :m]
+    made: Tensor = (matrix if rows >= columns else matrix.T).reshape(sizes) * gain
+    return made if device is None else made.to_device(device)
+
+
+glorot_uniform, glorot_normal = xavier_uniform, xavier_normal
+he_uniform, he_normal = kaiming_uniform, kaiming_normal
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much to scale weights before a nonlinearity; `param` is the slope of `"leaky_relu"` (0.01)."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in _GAINS:
+        raise ArgumentError(
+            f"init: nonlinearity must be one of {', '.join(sorted([*_GAINS, 'leaky_relu']))}, got {nonlinearity!r}."
+        )
+    return _GAINS[nonlinearity]
+
+
+def fans(shape: Shape, where: str = "fans") -> tuple[int, int]:
+    """How many numbers go into one output of a weight `(out, in, *window)`, and out of one input."""
+    sizes = as_shape(shape, f"init.{where}")
+    if len(sizes) < 2:
+        raise ShapeError(f"init.{where}: a shape of at least two axes (out, in, *window) is needed, got {sizes}.")
+    window = math.prod(sizes[2:])
+    return sizes[1] * window, sizes[0] * window
+
+
+def _kaiming_std(where: str, shape: Shape, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"init.{where}: mode must be 'fan_in' or 'fan_out', got {mode!r}.")
+    fan_in, fan_out = fans(shape, where)
+    fan = fan_in if mode == "fan_in" else fan_out
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+def _two(where: str, shape: Shape) -> tuple[int, int]:
+    sizes = as_shape(shape, f"init.{where}")
+    if len(sizes) != 2:
+        raise ShapeError(f"init.{where}: a shape of two axes is needed, got {sizes}.")
+    return sizes[0], sizes[1]
