@@ -8,6 +8,7 @@ from functad import errors as errors
 from functad import nn as nn
 from functad import numpy as numpy
 from functad import ops as ops
+from functad import optim as optim
 from functad import random as random
 from functad import special as special
 from functad import testing as testing

@@ -77,6 +77,15 @@ def is_leaf(x: Any) -> bool:
     return optree.tree_is_leaf(x, none_is_leaf=False, namespace=_NAMESPACE)
 
 
+def holds(tree: Any, kind: Callable[[Any], bool]) -> bool:
+    """Whether a node of some kind is in a pytree."""
+    try:
+        found = optree.tree_leaves(tree, is_leaf=kind, none_is_leaf=False, namespace=_NAMESPACE)
+    except (TypeError, ValueError):  # not a pytree
+        return False
+    return any(kind(x) for x in found)
+
+
 def one_level(x: Any) -> tuple[list[Any], tuple[Any, ...], Callable[[Sequence[Any]], Any]] | None:
     """The children of a container, the keys it has them under, and how to make it of others; None for a leaf."""
     if x is None or isinstance(x, _PLAIN) or (is_leaf(x) and not (type(x) not in _leaf_types and _adopt(x))):

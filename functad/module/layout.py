@@ -92,7 +92,7 @@ class Layout:
     Two layouts are equal if their Modules differ in nothing but tensors, ids and what is frozen.
     """
 
-    __slots__ = ("_key", "direct", "entries", "kind", "marks", "names", "nests", "static", "training")
+    __slots__ = ("_hash", "_key", "direct", "entries", "kind", "marks", "names", "nests", "static", "training")
 
     def __init__(self, kind: type, fields: dict[str, Any], training: bool):
         self.kind = kind
@@ -104,6 +104,7 @@ class Layout:
         self.names: tuple[str, ...] = ()  # the places as files and patterns write them: layers.0
         self.marks: tuple[Mark | None, ...] = ()
         self._key: Any = None
+        self._hash: int | None = None
 
     @staticmethod
     def of(module: Any, specs: dict[str, Spec], training: bool) -> tuple[Layout, tuple[Any, ...]]:
@@ -155,7 +156,8 @@ class Layout:
             setattr(new, name, getattr(self, name))
         new.marks = tuple(marks)
         new.training = training
-        new._key = self._key if training == self.training else None
+        same = training == self.training
+        new._key, new._hash = (self._key, self._hash) if same else (None, None)
         return new
 
     def key(self) -> Any:
@@ -176,7 +178,9 @@ class Layout:
         return self is other or (isinstance(other, Layout) and bool(self.key() == other.key()))
 
     def __hash__(self) -> int:
-        return hash(self.key())
+        if self._hash is None:
+            self._hash = hash(self.key())
+        return self._hash
 
     def __repr__(self) -> str:
         static = [f"{name}={x!r}" for name, x in self.static.items() if x is not None]
@@ -276,6 +280,19 @@ def walk(module: Any, prefix: str = "", owners: tuple[Any, ...] = ()) -> Iterato
             yield from walk(child, f"{prefix}{name}.", owners)
         elif isinstance(child, Handle):
             yield Found(prefix + name, child, mark, owners)
+
+
+def walk_tree(x: Any, prefix: str = "") -> Iterator[Found]:
+    """Every tensor, array and number of a pytree, whether Modules are in it or not, in the order of its leaves."""
+    if is_module(x):
+        yield from walk(x, prefix)
+        return
+    opened = tree.one_level(x)
+    if opened is not None:
+        for child, key in zip(opened[0], opened[1], strict=True):
+            yield from walk_tree(child, f"{prefix}{key}.")
+    elif x is not None:
+        yield Found(prefix.removesuffix("."), x, x.mark if type(x) is Param else None, ())
 
 
 Change = Callable[[Found], "tuple[Any, Mark | None]"]

@@ -1,0 +1,208 @@
+"""Optax's functions under functad: with Optimizers and groups of parameters where optax has transformations and masks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ArgumentTypeError, UnknownAttributeError
+from functad.module import ParamGroup
+from functad.optim.optimizer import Context, Optimizer, optax_module
+
+_NUMBERS = (int, float, np.number, np.ndarray, jax.Array, Handle)
+
+
+def is_transformation(x: Any) -> bool:
+    """Whether `x` has optax's form of a transformation."""
+    return isinstance(x, tuple) and hasattr(x, "init") and hasattr(x, "update")
+
+
+def from_optax(tx: Any) -> Optimizer:
+    """An optax transformation as an Optimizer.
+
+    >>> import functad as fd, optax
+    >>> opt = fd.optim.from_optax(optax.chain(optax.clip(1.0), optax.adam(1e-3)))
+    """
+    if isinstance(tx, Optimizer):
+        return tx
+    if not is_transformation(tx) and not (hasattr(tx, "init") and hasattr(tx, "update")):
+        raise ArgumentTypeError(f"from_optax: expected a transformation such as optax.adam(1e-3), got {tx!r}.")
+    return Optimizer(lambda context: tx, f"from_optax({type(tx).__name__})")
+
+
+def named(name: str) -> Any:
+    """What optax calls by a name, in a form for functad."""
+    optax = optax_module()
+    thing = getattr(optax, name, None)
+    if thing is None:
+        thing = getattr(getattr(optax, "contrib", None), name, None)
+    if thing is None or name.startswith("_"):
+        raise UnknownAttributeError(
+            f"fd.optim has no {name!r}, and optax neither. dir(fd.optim) lists the optimisers, schedules and "
+            "transformations there are."
+        )
+    if not callable(thing) or isinstance(thing, type):
+        return thing
+    return wrapped(thing, name)
+
+
+def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function of optax that may be given Optimizers and groups, and returns an Optimizer for a transformation."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+
+    @functools.wraps(factory)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        rate = given.get("learning_rate")
+        adjustable = isinstance(rate, _NUMBERS) and not isinstance(rate, bool)
+        plain = not any(_is_ours(x) for x in (*args, *kwargs.values()))
+        if plain and not adjustable:
+            out = factory(*args, **kwargs)
+            return Optimizer(lambda context: out, _text(name, args, kwargs)) if is_transformation(out) else out
+        if adjustable:
+            _check_rate(name, rate)
+
+        def make(context: Context) -> Any:
+            filled = [_resolved(x, context) for x in args]
+            named = {k: _resolved(x, context) for k, x in kwargs.items()}
+            if not adjustable:
+                return factory(*filled, **named)
+            others = tuple([p for p in parameters if p != "learning_rate"])
+            inject = optax_module().inject_hyperparams(factory, static_args=others, hyperparam_dtype=context.dtype)
+            return inject(*filled, **named)
+
+        if plain:
+            factory(*args, **kwargs)  # its own errors come now
+        return Optimizer(make, _text(name, args, kwargs))
+
+    return made
+
+
+def _is_ours(x: Any) -> bool:
+    if isinstance(x, (Optimizer, ParamGroup)):
+        return True
+    return isinstance(x, (list, tuple, dict)) and any(_is_ours(y) for y in (x.values() if isinstance(x, dict) else x))
+
+
+def _resolved(x: Any, context: Context) -> Any:
+    """An argument as optax takes it."""
+    if isinstance(x, Optimizer):
+        return x.made(context)
+    if isinstance(x, ParamGroup):
+        return context.mask(x)
+    if isinstance(x, dict):
+        return {k: _resolved(y, context) for k, y in x.items()}
+    if isinstance(x, (list, tuple)) and _is_ours(x):
+        return type(x)([_resolved(y, context) for y in x])
+    return x.numpy() if isinstance(x, Handle) and not x.shape else x  # type: ignore[attr-defined]  # Tensor's
+
+
+def _check_rate(name: str, rate: Any) -> None:
+    if getattr(rate, "shape", ()) != ():
+        raise ArgumentError(f"{name}: learning_rate must be one number or a schedule, got the shape {rate.shape}.")
+    if isinstance(rate, (int, float)) and rate < 0:
+        raise ArgumentError(f"{name}: learning_rate must not be negative, got {rate}: steps go against the gradient.")
+
+
+def _text(name: str, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+    shown = [*[repr(x) for x in args], *[f"{k}={x!r}" for k, x in kwargs.items()]]
+    return f"{name}({', '.join(shown)})"
+
+
+# --- parts with names of their own
+
+
+def chain(*parts: Any) -> Optimizer:
+    """Transformations one after another: `chain(clip_by_norm(1.0), adam(1e-3))`."""
+    made = [from_optax(part) for part in parts]
+
+    def make(context: Context) -> Any:
+        return optax_module().chain(*[part.made(context) for part in made])
+
+    return Optimizer(make, f"chain({', '.join(map(repr, made))})")
+
+
+def clip_by_norm(max_norm: float) -> Optimizer:
+    """All gradients scaled down together where their norm as one vector exceeds `max_norm`."""
+    if max_norm < 0:
+        raise ArgumentError(f"clip_by_norm: max_norm must not be negative, got {max_norm}.")
+    return Optimizer(lambda context: optax_module().clip_by_global_norm(max_norm), f"clip_by_norm({max_norm})")
+
+
+def clip_by_value(max_value: float) -> Optimizer:
+    """Every element of the gradients brought into `[-max_value, max_value]`."""
+    if max_value < 0:
+        raise ArgumentError(f"clip_by_value: max_value must not be negative, got {max_value}.")
+    return Optimizer(lambda context: optax_module().clip(max_value), f"clip_by_value({max_value})")
+
+
+_UNSAID = object()
+
+
+def param_groups(*groups: tuple[Any, Any], default: Any = _UNSAID) -> Optimizer:
+    """Optimisers of their own for groups of parameters.
+
+    Args:
+        groups: pairs of a `ParamGroup` (or what makes one) and an optimiser; the first that matches counts.
+        default: the optimiser of the others; None leaves them as they are. Without it, a parameter in
+            no group is an error.
+
+    >>> import functad as fd
+    >>> opt = fd.optim.param_groups(("*bias", fd.optim.sgd(0.1)), default=fd.optim.adamw(1e-3))
+    """
+    chosen = [(ParamGroup.of(group), from_optax(part)) for group, part in groups]
+    rest = default if default is _UNSAID or default is None else from_optax(default)
+
+    def make(context: Context) -> Any:
+        optax = optax_module()
+        labels = [next((i for i, (group, _) in enumerate(chosen) if x in group), -1) for x in context.found]
+        for i, (group, _) in enumerate(chosen):
+            if i not in labels:
+                context.mask(group)  # raises where it matches nothing at all
+        if rest is _UNSAID and -1 in labels:
+            left = [name for name, label in zip(context.names, labels, strict=True) if label == -1]
+            raise ArgumentError(
+                f"param_groups: {', '.join(left[:8])} {'is' if len(left) == 1 else 'are'} in no group. Add "
+                "default=fd.optim.adam(...) to train the rest, or default=None to leave it as it is."
+            )
+        parts = {i: _within(part, context, labels, i) for i, (_, part) in enumerate(chosen) if i in labels}
+        if -1 in labels:
+            parts[-1] = optax.set_to_zero() if rest is None else _within(rest, context, labels, -1)  # type: ignore[arg-type]
+        return optax.multi_transform({str(i): tx for i, tx in parts.items()}, context.pack([str(i) for i in labels]))
+
+    shown = [f"({group!r}, {part!r})" for group, part in chosen]
+    return Optimizer(make, f"param_groups({', '.join(shown)})")
+
+
+def _within(part: Optimizer, context: Context, labels: list[int], label: int) -> Any:
+    """The transformation of one group, whose masks see the others as absent."""
+    optax = optax_module()
+    inside = Context(
+        [x for x, i in zip(context.found, labels, strict=True) if i == label],
+        [x for x, i in zip(context.names, labels, strict=True) if i == label],
+        lambda values: context.pack(_spread(values, labels, label, optax.MaskedNode())),
+    )
+    return part.made(inside)
+
+
+def _spread(values: Any, labels: list[int], label: int, elsewhere: Any) -> list[Any]:
+    rest = iter(values)
+    return [next(rest) if i == label else elsewhere for i in labels]
+
+
+def names() -> list[str]:
+    """What optax has that works here, if it is installed."""
+    try:
+        optax = optax_module()
+    except ImportError:
+        return []
+    return [name for name in dir(optax) if not name.startswith("_") and callable(getattr(optax, name))]

@@ -1,0 +1,392 @@
+"""`Optimizer`: an optax transformation that updates Modules and pytrees of tensors, in one compiled call."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from functad import dtypes, tree
+from functad.device import Device
+from functad.dispatch import Handle, base_tensor, tracing
+from functad.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, StructureError
+from functad.gradients import Gradients
+from functad.levels import BASE
+from functad.module import Module, ParamGroup
+from functad.module.layout import Found, walk_tree
+from functad.ops.operand import operand
+from functad.optim.gradients import GradientsParams, aligned, explain, warn_of_missing
+from functad.optim.state import Form, OptState, of_tree
+from functad.param import Param
+from functad.tensor import Tensor
+from functad.transforms.interop import from_jax, to_jax
+
+_MOST_KEPT = 64
+
+
+def optax_module() -> Any:
+    """The optax package, imported when it is first needed."""
+    try:
+        import optax  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise MissingDependencyError(
+            "fd.optim needs the package optax; install it with: pip install 'functad[optim]'."
+        ) from None
+    return optax
+
+
+class Context:
+    """The parameters a transformation is made for: groups of them become masks."""
+
+    def __init__(self, found: Sequence[Found], names: Sequence[str], pack: Callable[[Sequence[Any]], Any]):
+        self.found = found
+        self.names = names
+        self.pack = pack
+        wide = any(x.value.dtype == dtypes.float64 for x in found)
+        self.dtype = dtypes.float64 if wide else dtypes.float32  # of numbers that are kept in the state
+
+    def mask(self, group: ParamGroup) -> Any:
+        """Whether each parameter is in a group, in the structure optax sees."""
+        chosen = [x in group for x in self.found]
+        if not any(chosen):
+            raise ArgumentError(f"{group!r} matches none of the parameters {', '.join(self.names)}.")
+        return self.pack(chosen)
+
+
+Make = Callable[[Context], Any]
+
+
+class Optimizer:
+    """A gradient transformation, ready for Modules and pytrees.
+
+    Made by `fd.optim.adamw(1e-3)` and the like, or by `from_optax`. A step is one compiled call;
+    another learning rate does not compile again.
+
+    >>> import functad as fd
+    >>> model = fd.nn.Linear(2, 1, device=fd.Device.cpu().autodiff())
+    >>> opt = fd.optim.sgd(0.1)
+    >>> state = opt.init(model)
+    >>> loss = (model(fd.ones((3, 2))) ** 2).mean()
+    >>> new, state = opt.step(model, loss.backward(), state)
+    >>> new.weight.id == model.weight.id, new.weight.is_require_grad
+    (True, True)
+    """
+
+    def __init__(self, make: Make, text: str):
+        self._make = make
+        self._text = text
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._last: tuple[Any, list[Any], Plan] | None = None
+
+    def init(self, model: Any) -> OptState:
+        """The state for the trainable parameters of a Module or pytree: frozen ones have none."""
+        leaves, structure = tree.flatten(model)
+        plan = self._plan(model, leaves, structure, "init")
+        params = [leaves[i] for i in plan.places]
+        arrays = _raw(params) if tracing.get() is None else None
+        if arrays is not None:
+            with jax.enable_x64(True) if plan.wide and not dtypes.x64_enabled() else nullcontext():
+                made = plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays]))
+                first = arrays[0]
+                if getattr(first, "committed", False):  # as after a step, which then is compiled once
+                    made = jax.device_put(made, first.sharding)
+                return of_tree(made, plan.names)
+        form: list[Any] = []
+
+        def init(*arrays: Any) -> Any:
+            made, structure = jax.tree.flatten(plan.tx.init(plan.pack(arrays)))
+            form[:] = [structure]
+            return made
+
+        made = from_jax(init)(*[_off_tape(x) for x in params])
+        return OptState(made, Form(form[0], plan.names))
+
+    def step(self, model: Any, grads: Any, state: OptState, **extra: Any) -> tuple[Any, OptState]:
+        """The updated model and state.
+
+        Args:
+            model: a Module (its Params are updated) or a pytree of tensors (all floats are).
+            grads: what `loss.backward()` returned, a `GradientsParams`, or the pytree `fd.grad` returned.
+            state: from `init` or the step before.
+            extra: numbers of the state to change from this step on (`learning_rate=...`), and what
+                a transformation asks for besides gradients (`value`, and `value_fn`, a function of the model).
+
+        The parameters keep their ids, and are new leaves that require grad where they did. A missing
+        gradient counts as zero, with a warning that says why it is missing. Raises `ArgumentError`
+        where no parameter has a gradient, `StructureError` for a state of other parameters.
+        """
+        if not isinstance(state, OptState):
+            raise ArgumentTypeError(
+                f"step: the arguments are (model, grads, state), and state is {type(state).__name__}; make it with "
+                "state = opt.init(model)."
+            )
+        leaves, structure = tree.flatten(model)
+        plan = self._plan(model, leaves, structure, "step")
+        if state._form.names != plan.names:
+            _refuse_state(state._form.names, plan.names)
+        if plan.shared and type(grads) is Gradients and isinstance(model, Module):
+            grads = GradientsParams.from_grads(grads, model)
+        found = aligned(grads, leaves, structure, "step")
+        params = [leaves[i] for i in plan.places]
+        cotangents = [found[i] for i in plan.places]
+        if any(g is None for g in cotangents):
+            cotangents = _filled(params, cotangents, grads, plan)
+        if extra:
+            extra = plan.extras(extra, cotangents, leaves, structure)
+            numbers = {k: extra.pop(k) for k in list(extra) if k in plan.hyperparams(state)}
+            state = state.with_hyperparams(**numbers) if numbers else state
+        results, memory = plan.run(params, cotangents, state, extra, leaves, structure)
+        for i, new in zip(plan.places, results, strict=True):
+            leaves[i] = new
+        for i, j in plan.shared:
+            leaves[i] = leaves[j]
+        return tree.unflatten(structure, leaves), OptState(memory, state._form)
+
+    def _plan(self, model: Any, leaves: list[Any], structure: Any, where: str) -> Plan:
+        marks = [x.mark if type(x) is Param else None for x in leaves]
+        last = self._last
+        if last is not None and last[0] == structure and last[1] == marks:  # by identity, in a training loop
+            return last[2]
+        key = structure, tuple(marks)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = Plan(self._make, model, leaves, structure, where)
+            if len(self._plans) > _MOST_KEPT:
+                self._plans.popitem(last=False)
+        self._last = (structure, marks, plan)
+        return plan
+
+    def made(self, context: Context) -> Any:
+        """The optax transformation for some parameters."""
+        return self._make(context)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class Plan:
+    """How one optimiser updates one kind of pytree."""
+
+    def __init__(self, make: Make, model: Any, leaves: list[Any], structure: Any, where: str):
+        found = list(walk_tree(model))
+        has_params = any(x.mark is not None for x in found)
+        self.places: list[int] = []
+        self.shared: list[tuple[int, int]] = []
+        first: dict[Any, int] = {}
+        for i, x in enumerate(found):
+            if (has_params and (x.mark is None or x.mark.frozen)) or not _is_float(x.value):
+                continue
+            if x.mark is not None and x.mark.id in first:
+                self.shared.append((i, first[x.mark.id]))
+                continue
+            if x.mark is not None:
+                first[x.mark.id] = i
+            self.places.append(i)
+        if not self.places:
+            raise ArgumentError(
+                f"{where}: there is nothing to train in {type(model).__name__}: "
+                + ("all its parameters are frozen; unfreeze some." if has_params else "it holds no float tensor.")
+            )
+        names = [found[i].path for i in self.places]
+        if len(set(names)) < len(names):  # keys with dots in them
+            paths = tree.paths_of(structure)
+            names = [paths[i] for i in self.places]
+        self.names = tuple(names)
+        self._by_name = has_params
+        self._structure = structure
+        self._size = len(leaves)
+        self.context = Context([found[i] for i in self.places], self.names, self.pack)
+        self.wide = self.context.dtype == dtypes.float64
+        self.tx = optax_module().with_extra_args_support(make(self.context))
+        self._calls: OrderedDict[Any, Any] = OrderedDict()
+
+    def pack(self, values: Sequence[Any]) -> Any:
+        """One value per parameter in the structure optax sees."""
+        if self._by_name:
+            return dict(zip(self.names, values, strict=True))
+        filled: list[Any] = [None] * self._size
+        for i, x in zip(self.places, values, strict=True):
+            filled[i] = x
+        return tree.unflatten(self._structure, filled)
+
+    def unpack(self, packed: Any) -> list[Any]:
+        """The values of what `pack` made."""
+        if self._by_name:
+            return [packed[name] for name in self.names]
+        found = tree.up_to(self._structure, packed, "step")
+        return [found[i] for i in self.places]
+
+    def extras(self, given: dict[str, Any], grads: list[Any], leaves: list[Any], structure: Any) -> dict[str, Any]:
+        """What a transformation asks for besides gradients, in the structure optax sees."""
+        out = {}
+        for name, x in given.items():
+            if isinstance(x, (Gradients, GradientsParams, Module)):
+                found = aligned(x, leaves, structure, f"step({name})")
+                out[name] = self.pack([found[i] for i in self.places])
+            else:
+                out[name] = x
+        if "value_fn" in out and "grad" not in out:
+            out["grad"] = self.pack(grads)
+        return out
+
+    def hyperparams(self, state: OptState) -> Any:
+        """The names of the numbers in a state."""
+        return state.hyperparams
+
+    def run(
+        self,
+        params: list[Any],
+        grads: list[Any],
+        state: OptState,
+        extra: dict[str, Any],
+        leaves: list[Any],
+        structure: Any,
+    ) -> tuple[list[Any], Sequence[Any]]:
+        """The new parameters, as tensors like the old ones, and the new state."""
+        functions = {k: f for k, f in extra.items() if callable(f) and not isinstance(f, Handle)}
+        numbers = {k: x for k, x in extra.items() if k not in functions}
+        key = state._form.structure, tuple(functions.items())
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = self._compile(state._form.structure, functions, leaves, structure)
+            if len(self._calls) > _MOST_KEPT:
+                self._calls.popitem(last=False)
+        memory = state._leaves
+        plain = tracing.get() is None
+        if (
+            plain
+            and (arrays := _raw(params)) is not None
+            and (cotangents := _raw(grads)) is not None
+            and (before := _raw(memory)) is not None
+            and (given := _raw_tree(numbers) if numbers else numbers) is not None
+        ):
+            if self.wide and not dtypes.x64_enabled():  # the NumPy device has float64 always
+                with jax.enable_x64(True):
+                    results, memory = call[0](arrays, cotangents, before, given)
+            else:
+                results, memory = call[0](arrays, cotangents, before, given)
+            return [_like(x, array) for x, array in zip(params, results, strict=True)], memory
+        results, memory = call[1](
+            [_off_tape(x) for x in params],
+            [_off_tape(g) for g in grads],
+            [_off_tape(x) for x in memory],
+            tree.map(_off_tape, numbers),
+        )
+        return [_on_tape_of(x, new) for x, new in zip(params, results, strict=True)], memory
+
+    def _compile(self, form: Any, functions: dict[str, Any], leaves: list[Any], structure: Any) -> Any:
+        apply_updates = optax_module().apply_updates
+        adapted = {k: self._of_arrays(f, list(leaves), structure) for k, f in functions.items()}
+
+        def update(params: Any, grads: Any, memory: Any, numbers: Any) -> tuple[list[Any], list[Any]]:
+            packed = self.pack(params)
+            state = jax.tree.unflatten(form, memory)
+            updates, state = self.tx.update(self.pack(grads), state, packed, **numbers, **adapted)
+            new = jax.tree.leaves(state)
+            return self.unpack(apply_updates(packed, updates)), new
+
+        return jax.jit(update), from_jax(update)
+
+    def _of_arrays(self, fn: Callable[[Any], Any], leaves: list[Any], structure: Any) -> Callable[[Any], Any]:
+        """A function of the model as JAX's function of what optax sees."""
+
+        def of_list(*values: Any) -> Any:
+            filled = list(leaves)
+            for i, x in zip(self.places, values, strict=True):
+                filled[i] = x
+            for i, j in self.shared:
+                filled[i] = filled[j]
+            return fn(tree.unflatten(structure, filled))
+
+        in_jax = to_jax(of_list)
+        return lambda packed, *rest, **more: in_jax(*self.unpack(packed))
+
+
+# --- tensors and arrays
+
+
+def _is_float(x: Any) -> bool:
+    return (hasattr(x, "dtype") and dtypes.is_inexact(np.dtype(x.dtype))) or isinstance(x, float)
+
+
+def _raw(values: Sequence[Any]) -> list[Any] | None:
+    """The arrays of values at the base, or of tapes of devices over it; None if a transform has to see one."""
+    arrays = []
+    for x in values:
+        if isinstance(x, Handle):
+            while x._backend.level[1]:  # type: ignore[attr-defined]
+                x = x._value
+            if x._backend.level != BASE:
+                return None
+            x = x._value
+        arrays.append(x)
+    return arrays
+
+
+def _raw_tree(values: Any) -> Any:
+    """A pytree with arrays for tensors, or None."""
+    leaves, structure = tree.flatten(values)
+    arrays = _raw(leaves)
+    return None if arrays is None else tree.unflatten(structure, arrays)
+
+
+def _off_tape(x: Any) -> Any:
+    if not isinstance(x, Handle):
+        return x
+    y: Any = x.value if type(x) is Param else x
+    while y._backend.level[1]:
+        y = y._value
+    return y
+
+
+def _like(x: Any, array: Any) -> Any:
+    """An array as a tensor on the device of `x`, requiring grad if `x` does."""
+    if not isinstance(x, Handle):
+        return operand(array)
+    backend = x._backend
+    base = backend if backend.level == BASE else base_tensor(x)._backend
+    if base.name == "numpy":
+        array = np.asarray(array)
+        array.flags.writeable = False
+    new = Tensor(base, array, None, array.shape, array.dtype)
+    return new if backend is base else _on_tape_of(x, new)
+
+
+def _on_tape_of(x: Any, new: Any) -> Any:
+    """A tensor on the tape that `x` is on."""
+    if not isinstance(x, Handle) or not x._backend.level[1]:
+        return new
+    wanted = bool(x._context.tracked)
+    if x._backend.level[1] == 1:
+        return x._backend.leaf(new) if wanted else x._backend.lift(new)
+    device: Device = x.device  # type: ignore[attr-defined]  # Tensor's
+    lifted = device.lift(new)
+    return lifted.require_grad() if wanted else lifted
+
+
+# --- what is refused
+
+
+def _filled(params: list[Any], grads: list[Any], source: Any, plan: Plan) -> list[Any]:
+    missing = {name: explain(source, x) for name, x, g in zip(plan.names, params, grads, strict=True) if g is None}
+    if len(missing) == len(params):
+        name, why = next(iter(missing.items()))
+        raise ArgumentError(f"step: none of the {len(params)} parameters has a gradient. {name}: {why}")
+    warn_of_missing(missing, stacklevel=3)
+    return [_off_tape(x) * 0 if g is None else g for x, g in zip(params, grads, strict=True)]
+
+
+def _refuse_state(had: tuple[str, ...], have: tuple[str, ...]) -> None:
+    gone = [name for name in had if name not in have]
+    new = [name for name in have if name not in had]
+    changes = [f"{', '.join(names[:6])} {what}" for names, what in ((new, "came"), (gone, "went")) if names]
+    raise StructureError(
+        "step: the state was made for other parameters: "
+        + ("; ".join(changes) or "they are in another order")
+        + ". After freeze, unfreeze or another change of the model make a new one: state = opt.init(model)."
+    )

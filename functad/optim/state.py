@@ -1,0 +1,138 @@
+"""The state of an optimiser: the arrays of optax's own state in a row, and how to put them together again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from functad import tree
+from functad.dispatch import Handle, base_tensor
+from functad.errors import ArgumentError, ImmutableError
+
+
+class Form(NamedTuple):
+    """What is static of a state: optax's structure, and the parameters it was made for."""
+
+    structure: Any
+    names: tuple[str, ...]
+
+
+class OptState:
+    """What an optimiser remembers between steps; immutable, and a pytree of both libraries.
+
+    `tree` is optax's own state, with the parameters of a Module as a dict by path.
+
+    >>> import functad as fd
+    >>> model = fd.nn.Linear(2, 1)
+    >>> state = fd.optim.adam(1e-3).init(model)
+    >>> state.hyperparams["learning_rate"].item() == 1e-3
+    False
+    >>> round(state.with_hyperparams(learning_rate=0.5).hyperparams["learning_rate"].item(), 6)
+    0.5
+    """
+
+    __slots__ = ("__weakref__", "_form", "_leaves")
+    _form: Form
+    _leaves: tuple[Any, ...]
+
+    def __init__(self, leaves: Any, form: Form):
+        object.__setattr__(self, "_leaves", tuple(leaves))
+        object.__setattr__(self, "_form", form)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ImmutableError(
+            f"an optimiser's state is immutable: instead of state.{name} = value write "
+            "state = state.with_hyperparams(learning_rate=value)."
+        )
+
+    @property
+    def tree(self) -> Any:
+        """The state as optax has it."""
+        return jax.tree.unflatten(self._form.structure, self._leaves)
+
+    @property
+    def hyperparams(self) -> dict[str, Any]:
+        """The numbers that may change between steps without compiling again: `learning_rate`."""
+        found: dict[str, Any] = {}
+        for node in _injected(self.tree):
+            found.update(node.hyperparams)
+        return found
+
+    def with_hyperparams(self, **values: Any) -> OptState:
+        """With other numbers, in every part that has them; raises `ArgumentError` for one that no part has."""
+        whole = self.tree
+        have = self.hyperparams
+        unknown = [name for name in values if name not in have]
+        if unknown:
+            known = ", ".join(have) or "none; give the learning rate as a number, not as a schedule"
+            raise ArgumentError(f"with_hyperparams: there is no {', '.join(unknown)} to set; the state has: {known}.")
+
+        def changed(node: Any) -> Any:
+            if not _is_injected(node):
+                return node
+            fresh = {
+                name: _like(values[name], old) if name in values else old for name, old in node.hyperparams.items()
+            }
+            inner = jax.tree.map(changed, node.inner_state, is_leaf=_is_injected)
+            return node._replace(hyperparams=fresh, inner_state=inner)
+
+        out = jax.tree.map(changed, whole, is_leaf=_is_injected)
+        leaves, structure = jax.tree.flatten(out, is_leaf=_is_tensor)
+        assert structure == self._form.structure
+        return OptState(leaves, self._form)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (jax.tree.map(_picklable, self.tree, is_leaf=_is_tensor), self._form.names)
+
+    def __repr__(self) -> str:
+        sizes = [x.shape for x in self._leaves if hasattr(x, "shape")]
+        return f"OptState({len(self._form.names)} parameters, {len(sizes)} arrays)"
+
+
+def of_tree(whole: Any, names: tuple[str, ...]) -> OptState:
+    """A state as optax has it."""
+    leaves, structure = jax.tree.flatten(whole, is_leaf=_is_tensor)
+    return OptState(leaves, Form(structure, names))
+
+
+def _restore(whole: Any, names: tuple[str, ...]) -> OptState:
+    return of_tree(jax.tree.map(jnp.asarray, whole), names)
+
+
+def _picklable(x: Any) -> Any:
+    return x.numpy() if isinstance(x, Handle) else x  # type: ignore[attr-defined]  # Tensor's
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def _is_injected(node: Any) -> bool:
+    return isinstance(node, tuple) and hasattr(node, "hyperparams")
+
+
+def _injected(whole: Any) -> list[Any]:
+    found = []
+    for node in jax.tree.leaves(whole, is_leaf=_is_injected):
+        if _is_injected(node):
+            found += [node, *_injected(node.inner_state)]
+    return found
+
+
+def _like(value: Any, old: Any) -> Any:
+    """A number as the array it replaces."""
+    if isinstance(value, Handle):
+        value = base_tensor(value)._value if not isinstance(old, Handle) else value
+    if isinstance(value, Handle) or isinstance(old, Handle):
+        return value
+    made = jnp.asarray(value, old.dtype)
+    return jax.device_put(made, old.sharding) if getattr(old, "committed", False) else made
+
+
+tree.register(
+    OptState,
+    lambda state: (state._leaves, state._form, tuple([("_leaves", i) for i in range(len(state._leaves))])),
+    lambda form, leaves: OptState(leaves, form),
+)
