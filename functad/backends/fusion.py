@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
@@ -56,6 +57,7 @@ class Fusion(BaseBackend):
         self.states = 0
         self._root = State()
         self._seen: set[Any] = set()
+        self._met: dict[float, tuple[int, int]] = {}  # how many recordings used a number, and the last of them
         self.compiler = Compiler()
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
@@ -66,7 +68,7 @@ class Fusion(BaseBackend):
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Record `op`; its type is known at once."""
-        out = record(self, op, inputs, params)
+        out = None if op.whole else record(self, op, inputs, params)
         return self._run_now(op, inputs, params) if out is None else out
 
     def _run_now(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
@@ -106,6 +108,34 @@ class Fusion(BaseBackend):
     def array(self, data: Any, dtype: DType) -> Any:
         return self.xla.array(data, dtype)
 
+    def scalar(self, value: complex, dtype: DType) -> Tensor:
+        """A Python number; one object is one operand of a recording, however often it is used."""
+        if type(value) is not float:
+            return super().scalar(value, dtype)
+        recording = local.recording
+        if type(recording) is not Recording:
+            return super().scalar(value, dtype)
+        key = (id(value), dtype)
+        found = recording.numbers.get(key)
+        if found is None:
+            if self._recurs(value, recording):
+                array = super().scalar(value, dtype)._value
+            else:  # not worth a transfer of its own
+                array = self.checked_scalar(value, dtype)
+            x = Tensor(self, array, None, (), dtype)
+            x._entry = self.kind((), dtype, CONSTANT)
+            found = recording.numbers[key] = (x, value)  # the number is kept, so its id stays its own
+        return found[0]
+
+    def _recurs(self, value: float, recording: Recording) -> bool:
+        """Whether a number was used by several recordings before, as a literal is."""
+        if len(self._met) > _MOST_STATES:
+            self._met.clear()
+        count, last = self._met.get(value, (0, 0))
+        if last != id(recording):
+            self._met[value] = (count + 1, id(recording))
+        return count > 2
+
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
         x = super()._scalar(value, dtype)
         x._entry = self.kind((), dtype, CONSTANT, scalar=True)
@@ -120,7 +150,7 @@ class Fusion(BaseBackend):
         return self.xla.host(value)
 
     def jax_array(self, value: Any) -> Any:
-        return value
+        return jnp.asarray(value)
 
     def detach(self, x: Tensor) -> Tensor:
         return x if type(x._entry) is Token else self.xla.detach(x)

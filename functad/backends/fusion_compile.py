@@ -9,11 +9,12 @@ that occurs once nor a branch that changes makes a program wait.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
+from weakref import WeakSet
 
 from functad.backends.autodiff import Autodiff
 from functad.backends.fusion_record import Recording, immediate
@@ -28,6 +29,10 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _SHARE = 0.1  # of the time compiling is expected to take that is spent op by op before
 
 
+COMPILERS: WeakSet[Compiler] = WeakSet()
+"""One for each device that fuses."""
+
+
 class Compiler:
     """The plans of one device, and the counts of what they did."""
 
@@ -35,10 +40,15 @@ class Compiler:
         self.plans: list[Plan] = []
         self._clock = self._kept = 0
         self._executor: ThreadPoolExecutor | None = None
-        self.counts = {"hits": 0, "compiled": 0, "op by op": 0, "single ops": 0}
-        self.seconds = 0.0
-        self.compilations: deque[tuple[float, int, bool]] = deque(maxlen=_MOST_PLANS)
-        self.singles: Counter[str] | None = None  # by name, while somebody wants to know
+        self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0, "single ops": 0})
+        self.singles: Counter[str] = Counter()  # by name
+        self.seconds = 0.0  # spent compiling
+        self.compiled_ops = 0
+        COMPILERS.add(self)
+
+    def snapshot(self) -> tuple[Counter[str], Counter[str], float, int]:
+        """The counts as they are now."""
+        return Counter(self.counts), Counter(self.singles), self.seconds, self.compiled_ops
 
     def keep(self, plan: Plan) -> None:
         """Count a new plan in, and let go of old ones for it."""
@@ -110,7 +120,7 @@ class Compiler:
         plan.building = None
         self.counts["compiled"] += 1
         self.seconds += seconds
-        self.compilations.append((seconds, plan.count, plan.root is not None))
+        self.compiled_ops += plan.count
 
     def wait(self) -> None:
         """Until nothing is being compiled in the background."""
@@ -126,5 +136,4 @@ class Compiler:
     def count_single(self, op: Op) -> None:
         """Note that an op ran by itself."""
         self.counts["single ops"] += 1
-        if self.singles is not None:
-            self.singles[op.name] += 1
+        self.singles[op.name] += 1

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from functad import dtypes
 from functad.backends.base import refuse
@@ -32,7 +33,7 @@ CONSTANT, UNTRACKED, TRACKED = range(3)
 MOST_STEPS = 2048
 MOST_BYTES = 1 << 30
 _PAUSE = 8 * MOST_STEPS
-_ARRAY = type(jnp.zeros(()))  # not a tracer
+_ARRAYS = (type(jnp.zeros(())), np.ndarray)  # no tracers
 
 _new = object.__new__
 
@@ -181,6 +182,7 @@ class Recording:
         "live",
         "made",
         "more",
+        "numbers",
         "places",
         "released",
         "state",
@@ -197,6 +199,7 @@ class Recording:
         self.knowns: list[Tensor] = []
         self.places: dict[int, int] | None = {}
         self.tokens: Any = []
+        self.numbers: dict[Any, Any] = {}  # tensors of Python floats, by the id of the float
         self.more: Any = []  # of tensors below the tape
         self.live: tuple[int, ...] = ()  # what its tape follows and somebody holds
         self.leaves: Any = None  # of the tape; made when asked for
@@ -289,7 +292,7 @@ class Recording:
         else:
             return None
         if (
-            type(value) is not _ARRAY or local.recording is not self
+            type(value) not in _ARRAYS or local.recording is not self
         ):  # traced by JAX, or computing it ended the recording
             return None
         kind: Kind = fusion.kind(x._shape, x._dtype, role)

@@ -22,6 +22,10 @@ JOIN: list[Callable[[Any], Any]] = []
 """How nested lists of tensors become one tensor, once such an op is declared."""
 
 
+_WEAK = ("numeric", "float", "count")
+_NUMBERS = (float, int)
+
+
 def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "functad") -> Any:
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
@@ -55,6 +59,12 @@ def as_array(x: Any, where: str) -> Any:
 
 def operands(name: str, promote: Promote, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Every input as a tensor of the op's common dtype; Python numbers are weakly typed."""
+    if len(inputs) == 2 and promote in _WEAK:  # the usual case: a float tensor and a number
+        x, y = inputs
+        if type(y) in _NUMBERS and isinstance(x, Handle) and x._dtype.kind == "f":
+            return x, base_backend(x).scalar(y, x._dtype)
+        if type(x) in _NUMBERS and isinstance(y, Handle) and y._dtype.kind == "f":
+            return base_backend(y).scalar(x, y._dtype), y
     like = next((x for x in inputs if isinstance(x, Handle)), None)
     if promote == "same":
         return tuple([operand(x, like, where=name) for x in inputs])
