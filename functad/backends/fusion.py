@@ -41,6 +41,7 @@ from functad.tensor import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
+_FEW = 3  # ops that cost less as nodes of their own than as one compiled node
 _MOST_STATES = 50_000
 
 
@@ -293,7 +294,7 @@ class Fusion(BaseBackend):
 
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
         """The live results, some with a tape that goes on: the structure is one node of it."""
-        if self.compiler.ready(plan, recording, self._build_staged):
+        if plan.count > _FEW and self.compiler.ready(plan, recording, self._build_staged):
             self._graph(recording, plan)
             if plan.building is None:
                 self.compiler.counts["hits"] += 1

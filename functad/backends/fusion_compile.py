@@ -17,11 +17,12 @@ from typing import Any
 from weakref import WeakSet
 
 from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import Recording, immediate
+from functad.backends.fusion_record import CONSTANT, TRACKED, Recording, immediate
 from functad.backends.fusion_structure import Plan
 from functad.errors import ConcreteValueError
 from functad.ops.op import Op
 from functad.ops.rules import is_strict
+from functad.tensor import Tensor
 
 _MOST_PLANS = 512
 _MOST_OPS = 100_000  # in the plans that are kept: what bounds the memory of executables
@@ -86,7 +87,7 @@ class Compiler:
             return plan.call is not None
         if plan.fastest * plan.met > _SHARE * plan.cost and not is_strict():
             plan.compiling = True
-            self._worker.submit(Context().run, self._compile, plan, recording, build)
+            self._worker.submit(Context().run, self._compile, plan, _stand_in(recording, plan), build)
         return False
 
     def _compile(self, plan: Plan, recording: Recording, build: Callable[[Plan], Any], warm: bool = True) -> None:
@@ -137,3 +138,14 @@ class Compiler:
         """Note that an op ran by itself."""
         self.counts["single ops"] += 1
         self.singles[op.name] += 1
+
+
+def _stand_in(recording: Recording, plan: Plan) -> Recording:
+    """A recording with the same arrays from outside and nothing of the graph: compiling must not keep that alive."""
+    fusion, tape = recording.fusion, recording.tape
+    copy = Recording.__new__(Recording)
+    copy.x64, copy.tape, copy.knowns = recording.x64, tape, []
+    for array, kind in zip(plan.arrays(recording.knowns), plan.inputs, strict=True):
+        x = Tensor(fusion, array, None, kind.shape, kind.dtype)
+        copy.knowns.append(x if kind.role == CONSTANT else tape.leaf(x) if kind.role == TRACKED else tape.lift(x))
+    return copy
