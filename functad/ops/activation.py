@@ -8,11 +8,11 @@ from typing import Any
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError
 from functad.ops.arithmetic import ratio, reciprocal, square
-from functad.ops.elementary import erfc, erfc_impl, exp, hypot, one_minus_square, sigmoid, tanh, widened
+from functad.ops.elementary import erfc, erfc_impl, exp, hypot, sigmoid, tanh, widened
 from functad.ops.logic import gate, where, where_op
 from functad.ops.op import Samples
 from functad.ops.operand import operand, operands
-from functad.ops.rules import ONE, PAIR, align_rows, custom, elementwise, product, unbroadcast
+from functad.ops.rules import ONE, PAIR, align_rows, cast, custom, elementwise, product, unbroadcast, widen
 
 __all__ = [
     "elu_op", "gelu", "hardswish", "hardtanh_op", "leaky_relu", "log_sigmoid", "mish", "relu", "sigmoid", "silu",
@@ -58,8 +58,8 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
 
 
 def _hardtanh(xp: Any, x: Any, *, low: float, high: float) -> Any:
-    least, most = xp.asarray([low, high], x.dtype)
-    return xp.maximum(xp.minimum(x, most), least)  # NumPy's clip would widen bfloat16
+    # NumPy's clip would widen bfloat16
+    return xp.maximum(xp.minimum(x, xp.asarray(high, x.dtype)), xp.asarray(low, x.dtype))
 
 
 def _between(g: Any, x: Any, low: float, high: float) -> Any:
@@ -97,7 +97,17 @@ hardswish = elementwise(
 # limits below are where the factor is 0 in float64 too, so that nothing is lost.
 
 
+def _limited(xp: Any, x: Any, limit: float) -> Any:
+    return _hardtanh(xp, x, low=-limit, high=limit)
+
+
+def _times(xp: Any, x: Any, factor: Any, limit: float) -> Any:
+    """`x * factor`, where the factor is 0 below -limit."""
+    return xp.maximum(x, xp.asarray(-limit, x.dtype)) * factor
+
+
 def _saturated(x: Any, limit: float) -> Any:
+    """The same as an op. A compiled program finds what value and derivative both compute of it."""
     return bind(hardtanh_op, (x,), (-limit, limit))
 
 
@@ -156,12 +166,13 @@ log_sigmoid = elementwise(
 
 @widened
 def _silu(xp: Any, x: Any) -> Any:
-    s = 1 / (1 + xp.exp(-x))
-    return xp.where(s == 0, s, x * s)
+    if x.dtype.kind == "c":
+        return x * sigmoid.impl(xp, x)
+    return _times(xp, x, sigmoid.impl(xp, _limited(xp, x, _LIMIT)), _LIMIT)
 
 
 def _silu_partial(x: Any) -> Any:
-    x = x if x._dtype.kind == "c" else _saturated(x, 1000.0)
+    x = x if x._dtype.kind == "c" else _saturated(x, _LIMIT)
     s = sigmoid(x)
     return s * (1 + x * (1 - s))
 
@@ -169,11 +180,9 @@ def _silu_partial(x: Any) -> Any:
 @widened
 def _gelu(xp: Any, x: Any, *, approximate: str) -> Any:
     if approximate == "tanh":
-        inner = xp.clip(x, -_TANH_LIMIT, _TANH_LIMIT)
-        cdf = 0.5 * (1 + xp.tanh(_TANH_SCALE * (inner + _TANH_CUBIC * inner**3)))
-    else:
-        cdf = 0.5 * erfc_impl(xp, x * -math.sqrt(0.5))
-    return xp.where(cdf == 0, cdf, x * cdf)
+        inner = _limited(xp, x, _TANH_LIMIT)
+        return _times(xp, x, 0.5 * (1 + xp.tanh(_TANH_SCALE * (inner + _TANH_CUBIC * inner**3))), _TANH_LIMIT)
+    return _times(xp, x, 0.5 * erfc_impl(xp, _limited(xp, x, _ERF_LIMIT) * -math.sqrt(0.5)), _ERF_LIMIT)
 
 
 def _gelu_partial(x: Any, approximate: str) -> Any:
@@ -182,25 +191,32 @@ def _gelu_partial(x: Any, approximate: str) -> Any:
         t = tanh(_TANH_SCALE * (x + _TANH_CUBIC * x**3))
         slope = _TANH_SCALE * (1 + 3 * _TANH_CUBIC * x**2)
         return 0.5 * (1 + t) + 0.5 * x * (1 - t) * (1 + t) * slope
-    x = _saturated(x, 40.0)
-    return 0.5 * erfc(x * -math.sqrt(0.5)) + x * exp(x * x * -0.5) / math.sqrt(2 * math.pi)
+    x = _saturated(x, _ERF_LIMIT)
+    z = x * -math.sqrt(0.5)
+    return 0.5 * erfc(z) + x * exp(-(z * z)) * (1 / math.sqrt(2 * math.pi))  # erfc has this exponential in it too
 
 
-_TANH_LIMIT = 25.0
+_LIMIT, _ERF_LIMIT, _TANH_LIMIT = 1000.0, 40.0, 25.0
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
+_MISH_LIMIT = 20.0  # beyond it tanh(softplus(x)) is 1
+
+
 @widened
 def _mish(xp: Any, x: Any) -> Any:
-    t = xp.tanh(xp.logaddexp(x, xp.zeros((), x.dtype)))
-    return xp.where(t == 0, t, x * t)
+    u = xp.exp(_hardtanh(xp, x, low=-_LIMIT, high=_MISH_LIMIT))
+    return _times(xp, x, u * (u + 2) / (u * (u + 2) + 2), _LIMIT)  # tanh(log(1 + u))
 
 
 def _mish_partial(x: Any) -> Any:
-    x = _saturated(x, 1000.0)
-    t = tanh(bind(softplus_op, (x,), (1.0, math.inf)))
-    return t + x * one_minus_square(t) * sigmoid(x)
+    dtype = x._dtype
+    x = bind(hardtanh_op, (widen(x),), (-_LIMIT, _MISH_LIMIT))
+    u = exp(x)
+    w = u * (u + 2)
+    r = 2 / (w + 2)
+    return cast(0.5 * w * r + x * (u * (1 + u) * r * r), dtype)
 
 
 silu = elementwise("silu", _silu, _silu_partial, promote="float", samples=ONE, doc="x * sigmoid(x).")

@@ -40,18 +40,28 @@ def _marked(xp: Any, x: Any, target: Any, axis: int) -> Any:
     return xp.expand_dims(target, axis) == place
 
 
+def _weights(xp: Any, x: Any, axis: int) -> tuple[Any, Any, Any]:
+    """The largest element, exp of what the others exceed it by, and the sum of these; 0 for a row of -inf."""
+    top = xp.max(x, axis=axis, keepdims=True, initial=-xp.inf)
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    weights = xp.exp(x - top)
+    return top, weights, xp.sum(weights, axis=axis, keepdims=True)
+
+
 def _class_nll(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
     wide = x.astype(dtypes.accumulator(x.dtype))
-    moved = wide - xp.max(wide, axis=axis, keepdims=True)
+    top, _, total = _weights(xp, wide, axis)
     inside = (target >= 0) & (target < x.shape[axis])
     chosen = xp.expand_dims(xp.where(inside, target, xp.zeros_like(target)), axis)
-    picked = xp.squeeze(xp.take_along_axis(moved, chosen, axis), axis)
-    loss = xp.log(xp.sum(xp.exp(moved), axis=axis)) - picked
+    picked = xp.take_along_axis(wide, chosen, axis) - top
+    loss = xp.squeeze(xp.log(total) - picked, axis)
     return xp.where(inside, loss, xp.asarray(xp.nan, wide.dtype)).astype(x.dtype)
 
 
 def _softmax_less_unit(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
-    p = softmax_op.impl(xp, x.astype(dtypes.accumulator(x.dtype)), axis=(axis,), masked=True)
+    wide = x.astype(dtypes.accumulator(x.dtype))
+    _, weights, total = _weights(xp, wide, axis)
+    p = weights / xp.where(total == 0, xp.ones_like(total), total)
     return (p - _marked(xp, x, target, axis).astype(p.dtype)).astype(x.dtype)
 
 

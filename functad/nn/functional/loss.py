@@ -22,6 +22,7 @@ from functad.nn.functional.checks import (
     weighted,
 )
 from functad.ops.activation import hardtanh_op
+from functad.ops.elementary import difference
 from functad.ops.loss import bce_logits_op, bce_op
 from functad.ops.operand import operand
 from functad.ops.rules import zero_mul
@@ -192,7 +193,7 @@ def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = 
     input, target = floats(where, input, target)
     check_same_shape(where, input, target)
     if log_target:
-        loss = zero_mul(ops.exp(target), target - input)
+        loss = zero_mul(ops.exp(target), difference(target, input))
     else:
         loss = ops.xlogy(target, target) - zero_mul(target, input)
     if reduction == "batchmean":
