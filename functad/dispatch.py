@@ -23,6 +23,7 @@ class Backend(Protocol):
 
     level: Level
     is_tape: bool
+    fuses: bool
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """The output tensor of `op`, or a tuple of them for an op with several outputs."""

@@ -6,7 +6,7 @@ import sys
 from types import CodeType
 from typing import TypeAlias
 
-_HERE = __file__.rpartition("/")[0]
+OURS = __file__.rpartition("/")[0]
 
 Place: TypeAlias = tuple[CodeType, int]
 
@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[CodeType, int]
 def user_place(depth: int = 2) -> Place:
     """The innermost line outside functad, as cheaply as it can be noted."""
     frame = sys._getframe(depth)
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 

@@ -13,11 +13,11 @@ from functad.dtypes import is_inexact
 from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
 from functad.levels import Level, _unrecorded
-from functad.ops.op import KEEP, TYPE, Cost, Op, Plan, Type
+from functad.ops.op import KEEP, MIXED, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.ops.transfer import stop_gradient
-from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement
+from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, made_node
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
@@ -31,6 +31,7 @@ class Autodiff:
     """
 
     is_tape = True
+    fuses = False
 
     def __init__(self, level: Level, strategy: GradientCheckpointing = GradientCheckpointing.DISABLED):
         self.level = level
@@ -47,10 +48,13 @@ class Autodiff:
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
-        if (deferred := record_on(self, op, inputs, params)) is not None:
-            return deferred
-        lowered = []
-        contexts = []
+        x = inputs[0]
+        if (x._value if x._backend is self else x)._backend.fuses:
+            deferred = record_on(self, op, inputs, params)
+            if deferred is not None:
+                return deferred
+        lowered: Any = []
+        contexts: Any = []
         tracked = 1  # one bit per input, under a leading 1
         for x in inputs:
             if x._backend is self:
@@ -62,25 +66,41 @@ class Autodiff:
                 lowered.append(x)
                 contexts.append(None)
                 tracked += tracked
-        if tracked == 1 << len(contexts) or not op.differentiable or self.level[0] <= _unrecorded.get():
+        if tracked == 1 << len(contexts) or self.level[0] <= _unrecorded.get():
             return self._untracked(bind(op, lowered, params), contexts)
         plan = op.plans.get(tracked) or op.plan(tracked)
-        if plan.recorded is None:
-            out = bind(op, lowered, params)
-            if not plan.smooth:
-                return self._untracked(out, contexts)
-            if type(out) is tuple:
+        if plan.recorded is not None:
+            op = plan.recorded
+            out = op.apply(lowered, params)
+            plan = plan.of_recorded()  # what it keeps is known once it has run
+            return self._record_parts(op, params, lowered, contexts, plan, out[: op.visible], out[op.visible :])
+        out = bind(op, lowered, params)
+        if type(out) is tuple:
+            if plan.smooth:
                 return self._record_parts(op, params, lowered, contexts, plan, out, out)
-            if not is_inexact(out._dtype):
-                return self._untracked(out, contexts)
-            recompute = self.balanced and op.cost is Cost.MEMORY
-            kept = out if plan.keeps_out and not recompute else None
-            node = self._node(op, params, lowered, contexts, plan, kept, recompute, out._shape, out._dtype)
-            return Tensor(self, out, node, out._shape, out._dtype)
-        op = plan.recorded
-        out = op.apply(lowered, params)
-        plan = plan.of_recorded()  # what it keeps is known once it has run
-        return self._record_parts(op, params, lowered, contexts, plan, out[: op.visible], out[op.visible :])
+            return self._untracked(out, contexts)
+        dtype = out._dtype
+        if not plan.smooth or not is_inexact(dtype):
+            return self._untracked(out, contexts)
+        if self.balanced or plan.simple is None or contexts.count(None) != plan.constants:
+            node = self._node(op, params, lowered, contexts, plan, out, out._shape, dtype)
+            return Tensor(self, out, node, out._shape, dtype)
+        leaves: Any = None
+        for context in contexts:
+            if context is not None:
+                if leaves is None:
+                    leaves = context.leaves
+                elif context.leaves is not leaves:
+                    leaves = (leaves, context.leaves)  # shared, not copied
+        made = out if plan.keeps_out else None
+        parents = tuple(contexts)
+        if plan.simple == MIXED:
+            kept = tuple([x if keep == KEEP else c for x, c, keep in zip(lowered, contexts, plan.actions)])  # noqa: B905
+        else:
+            kept = tuple(lowered) if plan.simple == KEEP else parents
+        return Tensor(
+            self, out, made_node(op, params, parents, kept, made, out._shape, dtype, leaves), out._shape, dtype
+        )
 
     def _record_parts(
         self,
@@ -94,7 +114,7 @@ class Autodiff:
     ) -> Any:
         """Wrap several outputs, each a part of one node; `saved` is what stands for the output in the rule."""
         types = tuple([Type(o._shape, o._dtype) for o in outs])
-        node = self._node(op, params, lowered, contexts, plan, saved if plan.keeps_out else None, False, types, None)
+        node = self._node(op, params, lowered, contexts, plan, saved, types, None)
         return tuple(
             [
                 Tensor(self, o, Part(node, i, *t), *t) if is_inexact(t.dtype) else self._untracked(o, contexts)
@@ -110,11 +130,11 @@ class Autodiff:
         contexts: list[AnyNode | None],
         plan: Plan,
         out: Any,
-        recompute: bool,
         shape: Any,
         dtype: Any,
     ) -> Node:
         """A node with what its rule needs and where it came from."""
+        recompute = self.balanced and op.cost is Cost.MEMORY and dtype is not None
         parents: list[AnyNode | None] = []
         kept: list[Any] = []
         leaves: Any = None
@@ -134,12 +154,13 @@ class Autodiff:
             parents.append(parent)
             if action == KEEP or recompute:
                 kept.append(parent if type(parent) is Node and parent.recompute else lowered[i])
-            elif action == TYPE:
-                kept.append(Type(lowered[i]._shape, lowered[i]._dtype) if parent is None else parent)
+            elif action == TYPE and parent is None:
+                kept.append(Type(lowered[i]._shape, lowered[i]._dtype))
             else:
-                kept.append(None)
+                kept.append(parent)
             i += 1  # noqa: SIM113  # enumerate over zip costs a tuple more
-        return Node(op, params, tuple(parents), tuple(kept), out, shape, dtype, leaves, origins, recompute)
+        made = out if plan.keeps_out and not recompute else None
+        return Node(op, params, tuple(parents), tuple(kept), made, shape, dtype, leaves, origins, recompute)
 
     def _untracked(self, out: Any, contexts: Sequence[AnyNode | None]) -> Any:
         """Wrap `out` as a constant, which remembers where it came from."""

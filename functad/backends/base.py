@@ -25,6 +25,7 @@ class BaseBackend(ABC):
 
     level: Level = BASE
     is_tape = False
+    fuses = False  # whether it records ops to compile them together
     name: str
     hardware: str
 

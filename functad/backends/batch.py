@@ -33,6 +33,7 @@ class Batch:
     """vmap at one level. The value of a tensor has the mapped axis first."""
 
     is_tape = False
+    fuses = False
 
     def __init__(self, level: Level, size: int):
         self.level = level

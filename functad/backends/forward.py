@@ -23,6 +23,7 @@ class _Moving:
     """What both have in common: a tensor's context says how it moves, None that it does not."""
 
     is_tape = False
+    fuses = False
 
     def __init__(self, level: Level):
         self.level = level

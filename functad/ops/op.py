@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[..., Any]
 
-DROP, KEEP, TYPE = range(3)
+DROP, KEEP, TYPE, MIXED = range(4)
 _MOST_PLANS = 256
 
 
@@ -122,7 +122,8 @@ class Plan(NamedTuple):
     recorded: Op | None  # what runs in the op's place
     actions: tuple[int, ...]  # per input: KEEP its value, keep its TYPE, or DROP it
     keeps_out: bool
-    simple: bool  # every input is wanted
+    simple: int | None  # if no unwanted input leaves its type: KEEP if all are kept, DROP if none is, or MIXED
+    constants: int  # the inputs that are not wanted
 
     def of_recorded(self) -> Plan:
         """The same with what the recorded form keeps."""
@@ -133,7 +134,15 @@ class Plan(NamedTuple):
 def _kept(op: Op, wanted: tuple[bool, ...]) -> dict[str, Any]:
     keep = op.keep(wanted)
     actions = [KEEP if i in keep.values else TYPE if i in keep.types else DROP for i in range(len(wanted))]
-    return {"actions": tuple(actions), "keeps_out": keep.out, "simple": all(wanted)}
+    kept = actions.count(KEEP)
+    return {
+        "actions": tuple(actions),
+        "keeps_out": keep.out,
+        "simple": None
+        if any(action == TYPE and not w for action, w in zip(actions, wanted, strict=True))
+        else (DROP if not kept else KEEP if kept == len(actions) else MIXED),
+        "constants": wanted.count(False),
+    }
 
 
 @dataclass(eq=False)
@@ -264,7 +273,11 @@ class Op:
         bits = [bit == "1" for bit in f"{tracked:b}"[1:]]
         wanted = tuple([t and self.differentiable and self.takes(i) for i, t in enumerate(bits)])
         recorded = self.recorded(wanted) if any(wanted) else None
-        kept = _kept(self, wanted) if recorded is None else {"actions": (), "keeps_out": False, "simple": False}
+        kept = (
+            _kept(self, wanted)
+            if recorded is None
+            else {"actions": (), "keeps_out": False, "simple": None, "constants": 0}
+        )
         if len(self.plans) >= _MOST_PLANS:
             self.plans.clear()
         plan = self.plans[tracked] = Plan(wanted, any(wanted), recorded, **kept)

@@ -41,6 +41,7 @@ class Through:
     """An interpreter that computes each op one level down and adds nothing."""
 
     is_tape = False
+    fuses = False
 
     def __init__(self, level: Level):
         self.level = level
