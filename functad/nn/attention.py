@@ -10,7 +10,7 @@ from functad.creation import arange, zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.nn.linear import Linear
 from functad.nn.parameters import Maker, at_least
 from functad.param import Param

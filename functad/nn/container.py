@@ -9,7 +9,7 @@ from typing import Any
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.module import Module, field
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.nn.parameters import keys_for
 
 

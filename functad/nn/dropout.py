@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from functad.errors import ArgumentError
 from functad.module import Module
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 
 
 class _Dropout(Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from functad.module import Module
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.tensor import Tensor
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from functad.device import Device
 from functad.errors import ShapeError
 from functad.module import Module, field
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least
 from functad.param import Param
 from functad.tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from functad.module import Module
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 
 
 class _MaxPool(Module):

@@ -9,7 +9,7 @@ from functad.creation import zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, fan_bound
 from functad.param import Param
 from functad.tensor import Tensor

@@ -13,7 +13,7 @@ from functad.creation import arange
 from functad.device import Device
 from functad.errors import ArgumentError
 from functad.module import Module, field
-from functad.nn import functional as F  # noqa: N812  # the field's name for it
+from functad.nn import functional as F
 from functad.nn.attention import KVCache, MultiheadAttention
 from functad.nn.dropout import Dropout
 from functad.nn.linear import Linear
