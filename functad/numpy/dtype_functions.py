@@ -12,11 +12,21 @@ from functad import dtypes, ops
 from functad.device import Device, checked
 from functad.errors import ArgumentError, DTypeError
 from functad.ops.operand import operand
+from functad.tensor import Tensor
 
 __all__ = [
-    "__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype", "issubdtype", "promote_types",
-    "result_type",
+    "__array_namespace_info__", "astype", "can_cast", "cdouble", "complex_", "complexfloating", "csingle", "double", "dtype",
+    "finfo", "float_", "floating", "generic", "half", "iinfo", "inexact", "int_", "integer", "isdtype", "issubdtype", "ndarray",
+    "number", "promote_types", "result_type", "signedinteger", "single", "unsignedinteger",
 ]  # fmt: skip
+
+dtype, ndarray = np.dtype, Tensor
+generic, number, integer, inexact = np.generic, np.number, np.integer, np.inexact
+signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
+floating, complexfloating = np.floating, np.complexfloating
+half, single, double = dtypes.float16, dtypes.float32, dtypes.float64
+csingle, cdouble = dtypes.complex64, dtypes.complex128
+int_, float_, complex_ = int, float, complex  # as dtypes, those of Python numbers
 
 _KINDS = {
     "bool": "b",

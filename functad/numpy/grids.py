@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from functad import creation, dtypes, ops
 from functad.dispatch import Handle
-from functad.errors import ArgumentError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import host
 from functad.ops.operand import operand
 
 __all__ = [
-    "diag_indices", "diag_indices_from", "indices", "ix_", "meshgrid", "mgrid", "ogrid", "tril_indices",
-    "tril_indices_from", "triu_indices", "triu_indices_from",
+    "bartlett", "blackman", "c_", "diag_indices", "diag_indices_from", "hamming", "hanning", "index_exp", "indices", "ix_",
+    "kaiser", "mask_indices", "meshgrid", "mgrid", "ogrid", "r_", "s_", "tril_indices", "tril_indices_from", "triu_indices",
+    "triu_indices_from",
 ]  # fmt: skip
 
 
@@ -161,3 +162,96 @@ def _positions(mask: Any) -> tuple[Any, Any]:
     rows, columns = np.nonzero(mask)
     wanted = dtypes.default_int()
     return creation.tensor(rows, wanted), creation.tensor(columns, wanted)
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Any, ...]:
+    """The indices of an `n` by `n` matrix that a function such as `triu` leaves nonzero.
+
+    >>> import functad.numpy as fnp
+    >>> [i.tolist() for i in fnp.mask_indices(2, fnp.triu)]
+    [[0, 0, 1], [0, 1, 1]]
+    """
+    found: tuple[Any, ...] = ops.nonzero(mask_func(creation.ones((n, n)), k))
+    return found
+
+
+s_, index_exp = np.s_, np.index_exp
+
+
+class _Joined:
+    """What `r_` and `c_` are: an index of numbers, slices and tensors joins them."""
+
+    def __init__(self, name: str, columns: bool):
+        self._name = name
+        self._columns = columns
+
+    def __getitem__(self, key: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(item, str) for item in items):
+            raise ArgumentTypeError(f"{self._name}: takes no directives, got {key!r}; use concatenate or stack.")
+        parts = [creation.tensor(np.r_[item]) if isinstance(item, slice) else item for item in items]
+        like = next((x for x in parts if isinstance(x, Handle)), None)
+        parts = [ops.atleast_1d(operand(x, like, where=self._name)) for x in parts]
+        if self._columns:
+            parts = [x if x.ndim > 1 else ops.expand_dims(x, 1) for x in parts]
+        return ops.concatenate(parts, -1 if self._columns else 0)
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: index it with what to join, {self._name}[x, 0, 1:3]>"
+
+
+r_ = _Joined("r_", columns=False)
+c_ = _Joined("c_", columns=True)
+
+
+# --- windows
+
+
+def bartlett(M: int) -> Any:  # noqa: N803  # NumPy's name
+    """The triangular window of `M` points, 0 at the ends.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.bartlett(3).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    return creation.tensor(np.bartlett(M))
+
+
+def blackman(M: int) -> Any:  # noqa: N803
+    """Blackman's window of `M` points.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.blackman(3).shape
+    (3,)
+    """
+    return creation.tensor(np.blackman(M))
+
+
+def hamming(M: int) -> Any:  # noqa: N803
+    """Hamming's window of `M` points.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.hamming(1).tolist()
+    [1.0]
+    """
+    return creation.tensor(np.hamming(M))
+
+
+def hanning(M: int) -> Any:  # noqa: N803
+    """Hann's window of `M` points.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.hanning(3).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    return creation.tensor(np.hanning(M))
+
+
+def kaiser(M: int, beta: float) -> Any:  # noqa: N803
+    """Kaiser's window of `M` points with the parameter `beta`.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.kaiser(3, 0.0).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    return creation.tensor(np.kaiser(M, beta))

@@ -75,8 +75,17 @@ floor_divide = elementwise(
     samples=APART,
     doc="x / y rounded down.",
 )
+
+
+def _remainder(xp: Any, x: Any, y: Any) -> Any:
+    out = xp.remainder(x, y)
+    if xp is np or x.dtype.kind in "iub":
+        return out
+    return xp.where(out == 0, xp.copysign(out, y), out)  # XLA keeps the sign of x in a zero
+
+
 remainder = elementwise(
-    "remainder", lambda xp, x, y: xp.remainder(x, y), 1, lambda x, y: -floor_divide(x, y), promote="count",
+    "remainder", _remainder, 1, lambda x, y: -floor_divide(x, y), promote="count",
     samples=APART,
     doc="x - y * floor(x / y): the remainder with the sign of y.",
 )  # fmt: skip

@@ -1,0 +1,162 @@
+"""NumPy's functions beyond the standard: values against NumPy, on both backends, and what is new in each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import functad as fd
+import functad.numpy as fnp
+from functad.errors import ArgumentError, ConcreteValueError, OutOfBoundsError, ShapeError
+
+RNG = np.random.default_rng(3)
+X, V, W = RNG.normal(size=(3, 4)), RNG.normal(size=5), RNG.normal(size=7)
+Z = RNG.normal(size=4) + 1j * RNG.normal(size=4)
+POINTS = np.sort(RNG.normal(size=6))
+HOLES = np.where(RNG.random((3, 4)) < 0.3, np.nan, X)
+COUNTS = np.array([3, 1, 3, 2])
+
+
+def call(name, *args, **kwargs):
+    return pytest.param(name, args, kwargs, id=f"{name}-{len(args)}{'-'.join(kwargs)}")
+
+
+CASES = [
+    # statistics
+    call("average", X, axis=1, weights=np.abs(V[:4]), returned=True), call("average", X, axis=(1, 0), weights=np.abs(X.T)),
+    call("bincount", COUNTS, minlength=6), call("bincount", COUNTS, weights=Z.real), call("corrcoef", X),
+    call("corrcoef", X + 1j * X**2), call("correlate", V, W, "same"), call("correlate", Z, Z[:2], "full"),
+    call("convolve", V, W, "same"), call("cov", X, fweights=COUNTS, aweights=np.abs(V[:4])), call("cov", V, V**2),
+    call("digitize", V, POINTS, right=True), call("digitize", V, POINTS[::-1]), call("histogram", X, bins=4, density=True),
+    call("histogram", X, range=(-1, 1)), call("histogram", X, bins="sturges"), call("histogram", V, weights=np.abs(V)),
+    call("histogram2d", V, V**2, bins=[2, 3]), call("histogramdd", X.T, bins=3), call("ptp", X, axis=0),
+    # NaN
+    call("nanargmax", HOLES, axis=0), call("nancumprod", HOLES, axis=1), call("nancumsum", HOLES), call("nanmax", HOLES, axis=0),
+    call("nanmean", HOLES, axis=0), call("nanmedian", HOLES, axis=0), call("nanpercentile", HOLES, [10, 60], axis=0),
+    call("nanprod", HOLES), call("nanquantile", HOLES, 0.3, axis=1, method="hazen"), call("nanstd", HOLES, axis=1),
+    call("nansum", HOLES, axis=0), call("nanvar", HOLES, axis=0, keepdims=True),
+    # quantiles
+    call("median", X, axis=(0, 1)), call("percentile", X, 30, axis=1, keepdims=True),
+    *[call("quantile", X, [0, 0.3, 0.5, 1], axis=1, method=m) for m in (
+        "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
+        "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest")],
+    call("quantile", X, 0.3, axis=1, method="inverted_cdf", weights=np.abs(X)),
+    # calculus
+    call("diff", X, n=2, axis=0), call("diff", X, prepend=0.0, append=X[:, :2]), call("diff", X > 0),
+    call("ediff1d", X, to_begin=-1.0, to_end=[1.0, 2.0]), call("gradient", X, edge_order=2),
+    call("gradient", X, POINTS[:3], POINTS[:4], edge_order=2), call("interp", V, POINTS, W[:6], left=-9.0),
+    call("interp", V, POINTS, W[:6], period=1.5), call("interp", V, POINTS[:4], Z), call("trapezoid", X, dx=0.5, axis=0),
+    call("trapezoid", X, POINTS[:4]), call("unwrap", 5 * W), call("unwrap", np.array([0, 1, 2, -1, 0]), period=4),
+    # polynomials
+    call("poly", V), call("poly", X[:, :3]), call("polyadd", V, W), call("polyder", W, 2), call("polydiv", W, V),
+    call("polyfit", V, V**3, 2, w=np.abs(V)), call("polyfit", W, W**3, 2, cov=True), call("polyint", V, 2, [1.0, 2.0]),
+    call("polymul", V, W), call("polysub", W, V), call("polyval", V, X), call("vander", V, 3, increasing=True),
+    # sets
+    call("intersect1d", COUNTS, [3, 9, 2], return_indices=True), call("isin", COUNTS, [3, 9], invert=True),
+    call("setdiff1d", COUNTS, [3]), call("setxor1d", COUNTS, [3, 9]), call("union1d", COUNTS, [9]),
+    call("unique", COUNTS, return_index=True, return_inverse=True, return_counts=True),
+    call("unique", np.array([[1, 2], [1, 2], [0, 5]]), axis=0), call("unique", np.array([np.nan, 1, np.nan])),
+    call("unique", np.array([np.nan, 1, np.nan]), equal_nan=False),
+    # choosing
+    call("choose", COUNTS % 2, [V[:4], W[:4]]), call("compress", [True, False, True], X, axis=0), call("extract", X > 0, X),
+    call("flatnonzero", X > 0), call("lexsort", (COUNTS, [2, 1, 1, 2])), call("piecewise", V, [V < 0, V >= 0], [-1.0, 1.0]),
+    call("ravel_multi_index", (np.array([1, 2]), np.array([0, 3])), (3, 4), order="F"), call("select", [X < 0, X < 1], [X, 2 * X], 7.0),
+    call("searchsorted", POINTS, V, side="right"), call("sort_complex", Z), call("take", X, [50, -60], mode="wrap"),
+    call("unravel_index", np.array([5, 7, 0]), (3, 4)), call("where", X > 0),
+    # editing
+    call("append", X, X[:1], axis=0), call("block", [[X, X[:, :1]], [np.ones((1, 5))]]), call("delete", X, slice(0, 2), axis=1),
+    call("delete", V, [0, -1]), call("insert", X, [0, 2], X[:, :2], axis=1), call("insert", V, [2, 1, 1], [1.0, 2.0, 3.0]),
+    call("insert", X, 1, V[:3], axis=1), call("insert", X, 1, 5.0), call("hstack", [V, W]), call("dstack", [V, V]),
+    call("reshape", X, (4, 3), order="F"), call("resize", V, (2, 4)), call("rollaxis", RNG.normal(size=(2, 3, 4)), 2, 1),
+    call("trim_zeros", np.array([0.0, 1, 0, 2, 0])), call("vsplit", X, 3), call("tri", 3, 4, 1), call("tril_indices", 3, -1, 4),
+    # numbers
+    call("angle", Z, deg=True), call("bitwise_count", np.array([7, -7])), call("divmod", V, 0.3), call("float_power", COUNTS, -2),
+    call("fmax", np.array([1.0, np.nan, 3.0]), np.array([np.nan, 2.0, 3.0])), call("frexp", V), call("gcd", COUNTS, 6),
+    call("heaviside", np.array([-1.0, 0.0, 2.0, np.nan]), 0.5), call("i0", V), call("isclose", V, V + 1e-9), call("lcm", COUNTS, 4),
+    call("ldexp", V, np.array([1, -2, 3, 0, 9])), call("modf", np.array([-0.0, 2.0, -3.5, np.inf, np.nan])), call("rint", 3 * V),
+    call("spacing", V), call("array_equiv", V, V[None]), call("packbits", X > 0, axis=1, bitorder="little"),
+    call("matvec", X, V[:4]), call("vecmat", V[:3], X), call("einsum", "ij,kj", X, X), call("cross", X[:, :3], X[:, 1:]),
+    call("geomspace", 1.0, V[:2] ** 2 + 1, 4), call("logspace", 0, 2, 5, base=3.0), call("indices", (2, 3)),
+]  # fmt: skip
+
+
+def values(x):
+    return [v for y in x for v in values(y)] if isinstance(x, (tuple, list)) else [np.asarray(x)]
+
+
+def to_tensor(x, device):
+    if isinstance(x, np.ndarray):
+        return fd.tensor(x, dtype=x.dtype, device=device)
+    return type(x)(to_tensor(y, device) for y in x) if isinstance(x, (list, tuple)) else x
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs"), CASES)
+def test_values_are_numpys(name, args, kwargs, x64):
+    device = fd.Device.numpy()
+    expected = values(getattr(np, name)(*args, **kwargs))
+    for fn in (getattr(fnp, name), getattr(np, name)):
+        found = fn(*[to_tensor(x, device) for x in args], **{k: to_tensor(x, device) for k, x in kwargs.items()})
+        found = values(tuple(found) if isinstance(found, (tuple, list)) else found)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.shape == theirs.shape
+            assert ours.dtype.kind == theirs.dtype.kind
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+# --- functions of functions
+
+
+def test_apply_along_axis_and_vectorize():
+    x = fd.arange(12.0).reshape(3, 4)
+    assert fnp.apply_along_axis(fnp.cumsum, 0, x).tolist() == np.cumsum(x.numpy(), 0).tolist()
+    assert fnp.apply_along_axis(lambda r: r.sum(), 1, x).tolist() == [6, 22, 38]
+    assert fnp.apply_along_axis(lambda r: fnp.outer(r, r), 0, x).shape == (3, 3, 4)
+    dot = fnp.vectorize(lambda a, b: (a * b).sum(), signature="(n),(n)->()")
+    assert dot(x, x[0]).tolist() == [14, 38, 62]
+    scaled = fnp.vectorize(lambda a, power: a**power, excluded={1})
+    assert scaled(x, 2).tolist() == (x.numpy() ** 2).tolist()
+    assert fd.grad(lambda x: fnp.vectorize(fnp.sin)(x).sum())(x)[0, 0].item() == 1
+    assert fnp.apply_over_axes(fnp.sum, x, [0, 1]).shape == (1, 1)
+
+
+def test_placing_returns_a_new_tensor(device):
+    x = fd.zeros((2, 2), device=device)
+    assert fnp.fill_diagonal(x, 3).tolist() == [[3, 0], [0, 3]]
+    assert fnp.put_along_axis(x, [[1], [0]], 5.0, 1).tolist() == [[0, 5], [5, 0]]
+    assert fnp.put(x, [0, 3], [1, 2]).tolist() == [[1, 0], [0, 2]]
+    assert fnp.place(x, [[True, False], [True, True]], [1, 2]).tolist() == [[1, 0], [2, 1]]
+    assert fnp.putmask(x, [[True, False], [True, True]], [7, 8, 9, 10]).tolist() == [[7, 0], [9, 10]]
+    assert x.tolist() == [[0, 0], [0, 0]]
+    assert fd.grad(lambda v: fnp.fill_diagonal(x, v).sum())(fd.tensor(3.0, device=device)).item() == 2
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: fnp.quantile(x, 1.5), ArgumentError, "from 0 to 1"),
+        (lambda x: fnp.percentile(x, 101), ArgumentError, "from 0 to 100"),
+        (lambda x: fnp.quantile(x, 0.5, method="best"), ArgumentError, "linear"),
+        (lambda x: fnp.median(x[:0]), ShapeError, "no elements"),
+        (lambda x: fnp.interp(x, [1.0, 2.0], [1.0]), ShapeError, "one length"),
+        (lambda x: fnp.gradient(x[:1]), ShapeError, "at least 2"),
+        (lambda x: fnp.polyfit(x, x, 9), ShapeError, "degree 9"),
+        (lambda x: fnp.convolve(x, x[:0]), ShapeError, "not empty"),
+        (lambda x: fnp.choose([5], [x, x]), OutOfBoundsError, "0 to 1"),
+        (lambda x: fnp.nanargmax(x * np.nan), ArgumentError, "nothing but NaN"),
+        (lambda x: fnp.max(x, where=x > 0), ArgumentError, "initial="),
+        (lambda x: fnp.meshgrid(x, indexing="yx"), ArgumentError, "'xy' or 'ij'"),
+        (lambda x: fnp.put(x, 0, 1, inplace=True), ArgumentError, "immutable"),
+        (fd.jit(fnp.unique), ConcreteValueError, "under vmap or jit"),
+        (fd.jit(lambda x: fnp.bincount(fnp.argsort(x))), ConcreteValueError, "length="),
+        (lambda x: fd.vmap(lambda r: fnp.compress(r > 0, r))(x.reshape(1, 3)), ConcreteValueError, "masks"),
+        (lambda x: fnp.cumulative_sum(x.reshape(3, 1)), ArgumentError, "axis=0"),
+        (lambda x: fnp.std(x, ddof=1, correction=2), ArgumentError, "two names"),
+    ],
+)
+def test_errors_say_what_to_write(call, error, message):
+    with pytest.raises(error, match=message):
+        call(fd.tensor([1.0, 2.0, 3.0]))
