@@ -59,7 +59,12 @@ from functad.ops.rules import strict_ieee as strict_ieee
 from functad.ops.transfer import stop_gradient as stop_gradient
 from functad.param import Param as Param
 from functad.param import ParamId as ParamId
+from functad.profile import profile as profile
 from functad.random import seed as seed
+from functad.records import LoadReport as LoadReport
+from functad.records import load as load
+from functad.records import load_into as load_into
+from functad.records import save as save
 from functad.tensor import Tensor as Tensor
 from functad.transforms.checkpoint import checkpoint as checkpoint
 from functad.transforms.control_flow import cond as cond

@@ -93,6 +93,10 @@ class MissingDependencyError(FunctadError, ImportError):
     """A part of functad whose optional dependency is not installed."""
 
 
+class RecordError(FunctadError, ValueError):
+    """A file that cannot be written or read, or does not fit what it is loaded into."""
+
+
 class CheckFailedError(FunctadError, AssertionError):
     """A derivative or an op that `functad.testing` found to be wrong."""
 

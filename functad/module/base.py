@@ -308,8 +308,12 @@ class Module(metaclass=ModuleType):
         files.save(self, path, dtype)
 
     def load(self, path: Any, strict: bool = True, names: Any = None, dtype: Any = None) -> Self:
-        """A copy with the tensors of a file, and the ids of this model; see `fd.load_into`."""
-        return files.load(self, path, strict, names, dtype)[0]
+        """A copy with the tensors of a file (or of another library's weights), and the ids of this model.
+
+        With `strict=False` what fits is loaded, and a warning says what was missing, unexpected or
+        mismatched. See `fd.load_into` for the arguments, and for the report as a value.
+        """
+        return files.load(self, path, strict, names, dtype)
 
     # --- seen
 

@@ -214,8 +214,8 @@ def aligned(grads: Any, leaves: list[Any], structure: Any, where: str) -> list[A
     """The gradient of each leaf of a pytree of parameters, None where there is none."""
     if isinstance(grads, Gradients):
         if grads._level[1] == 1 and all(x._backend.level == grads._level for x in leaves if isinstance(x, Handle)):
-            found = grads._gradients  # by the ids of leaves
-            return [found.get(x._context.id) if isinstance(x, Handle) else None for x in leaves]
+            by_leaf = grads._gradients
+            return [by_leaf.get(x._context.id) if isinstance(x, Handle) else None for x in leaves]
         return [grads.get(x) if isinstance(x, Handle) else None for x in leaves]  # type: ignore[arg-type]
     if isinstance(grads, GradientsParams):
         found = grads._gradients

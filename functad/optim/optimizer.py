@@ -91,11 +91,7 @@ class Optimizer:
         arrays = _raw(params) if tracing.get() is None else None
         if arrays is not None:
             with jax.enable_x64(True) if plan.wide and not dtypes.x64_enabled() else nullcontext():
-                made = plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays]))
-                first = arrays[0]
-                if getattr(first, "committed", False):  # as after a step, which then is compiled once
-                    made = jax.device_put(made, first.sharding)
-                return of_tree(made, plan.names)
+                return of_tree(plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays])), plan.names)
         form: list[Any] = []
 
         def init(*arrays: Any) -> Any:
@@ -145,7 +141,7 @@ class Optimizer:
             leaves[i] = new
         for i, j in plan.shared:
             leaves[i] = leaves[j]
-        return tree.unflatten(structure, leaves), OptState(memory, state._form)
+        return tree.unflatten(structure, leaves), OptState(memory, state._form, placed=True)
 
     def _plan(self, model: Any, leaves: list[Any], structure: Any, where: str) -> Plan:
         marks = [x.mark if type(x) is Param else None for x in leaves]
@@ -265,6 +261,8 @@ class Plan:
             and (before := _raw(memory)) is not None
             and (given := _raw_tree(numbers) if numbers else numbers) is not None
         ):
+            if not state._placed and getattr(arrays[0], "committed", False):  # as after a step: compiled once
+                before = jax.device_put(before, arrays[0].sharding)
             if self.wide and not dtypes.x64_enabled():  # the NumPy device has float64 always
                 with jax.enable_x64(True):
                     results, memory = call[0](arrays, cotangents, before, given)
@@ -319,7 +317,7 @@ def _raw(values: Sequence[Any]) -> list[Any] | None:
     arrays = []
     for x in values:
         if isinstance(x, Handle):
-            while x._backend.level[1]:  # type: ignore[attr-defined]
+            while x._backend.level[1]:
                 x = x._value
             if x._backend.level != BASE:
                 return None

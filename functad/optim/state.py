@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from functad import tree
 from functad.dispatch import Handle, base_tensor
 from functad.errors import ArgumentError, ImmutableError
+from functad.records.structure import CODECS
 
 
 class Form(NamedTuple):
@@ -33,13 +34,15 @@ class OptState:
     0.5
     """
 
-    __slots__ = ("__weakref__", "_form", "_leaves")
+    __slots__ = ("__weakref__", "_form", "_leaves", "_placed")
     _form: Form
     _leaves: tuple[Any, ...]
+    _placed: bool  # its arrays are where the parameters are
 
-    def __init__(self, leaves: Any, form: Form):
+    def __init__(self, leaves: Any, form: Form, placed: bool = False):
         object.__setattr__(self, "_leaves", tuple(leaves))
         object.__setattr__(self, "_form", form)
+        object.__setattr__(self, "_placed", placed)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ImmutableError(
@@ -131,6 +134,11 @@ def _like(value: Any, old: Any) -> Any:
     return jax.device_put(made, old.sharding) if getattr(old, "committed", False) else made
 
 
+CODECS["OptState"] = (
+    OptState,
+    lambda state: (state.tree, state._form.names),
+    lambda parts: of_tree(*parts),
+)
 tree.register(
     OptState,
     lambda state: (state._leaves, state._form, tuple([("_leaves", i) for i in range(len(state._leaves))])),
