@@ -6,13 +6,14 @@ the pull of a cotangent and the push of a tangent.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from functad import dtypes
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import base_backend, bind
 from functad.ops.op import Derivative, Op, Read, Rule, Samples, Type
 
 Partial = Rule | float | None
@@ -48,6 +49,18 @@ def register(op: Op) -> Op:
         raise ValueError(f"op {op.name!r} is declared twice.")
     TABLE[op.name] = op
     return op
+
+
+def _named(name: str) -> Op:
+    return TABLE[name]
+
+
+def _by_name(op: Op) -> Any:
+    """For `pickle` and `copy`: an op is known by its identity, and found again by its name."""
+    return (_named, (op.name,)) if TABLE.get(op.name) is op else object.__reduce_ex__(op, 2)
+
+
+copyreg.pickle(Op, _by_name)
 
 
 def nondiff(name: str, impl: Callable[..., Any], **about: Any) -> Op:
@@ -170,7 +183,7 @@ def widen(x: Any) -> Any:
 
 def zeros(type: Type, like: Any) -> Any:
     """Zeros of a shape and dtype on the device of `like`."""
-    return broadcast(base_tensor(like)._backend.scalar(0, type.dtype), type.shape)
+    return broadcast(base_backend(like).scalar(0, type.dtype), type.shape)
 
 
 def expand_reduced(g: Any, shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> Any:

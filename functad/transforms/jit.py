@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from functad import dtypes, tree
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor, bind
+from functad.dispatch import Handle, base_tensor, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
 from functad.ops.rules import is_strict
-from functad.transforms.arguments import common_float
+from functad.param import ids_of, pattern_of, renamed
+from functad.transforms.arguments import common_float, settle
 from functad.transforms.captures import Captures
 from functad.transforms.staged import StagedOp
 
@@ -30,6 +31,8 @@ class _Entry(NamedTuple):
     hidden: tuple[int | Any, ...]  # places among the reachable tensors, or tensors found otherwise
     structure: tree.Structure  # of the result
     outputs: tuple[int | Any, ...]  # places among the op's outputs, or constants
+    ids: tuple[Any, ...]  # of the Params it was written down with
+    made: tuple[Any, ...]  # ids of the Params it makes
 
 
 class Jitted:
@@ -42,7 +45,7 @@ class Jitted:
         static_argnames: str | Sequence[str],
         donate_argnums: int | Sequence[int],
     ):
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())  # what a Module holds is not this object's
         self._fn = fn
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._static_nums, self._static_names, self._parameters = _static(fn, static_argnums, static_argnames)
@@ -55,7 +58,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         static, dynamic = self._partition(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
-        outside = self._captures()
+        outside, containers = self._captures.look()
+        params = ids_of(leaves), ids_of(outside)
         tensors = [
             x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
             for i, x in enumerate(leaves)
@@ -68,6 +72,9 @@ class Jitted:
             tuple([(x._shape, x._dtype) for x in tensors]),
             tuple([(x._shape, x._dtype) for x in outside]),
             _shared(outside),
+            containers,
+            pattern_of(leaves, params[0]),
+            pattern_of(outside, params[1]),
             base,
             dtypes.x64_enabled(),
             is_strict(),
@@ -80,21 +87,28 @@ class Jitted:
                 "or make the argument dynamic."
             ) from None
         if entry is None:
-            entry = self._entries[key] = self._write_down(static, structure, tensors, outside, base)
+            entry = self._entries[key] = self._write_down(static, structure, tensors, outside, base, params)
             if len(self._entries) > _MOST_KEPT:
                 self._entries.popitem(last=False)
         hidden = [outside[h] if type(h) is int else h for h in entry.hidden]
         inputs = tensors + hidden
         outs = bind(entry.op, inputs) if inputs else base.run(entry.op, [], ())
-        return tree.unflatten(entry.structure, [outs[o] if type(o) is int else o for o in entry.outputs])
+        results = [outs[o] if type(o) is int else o for o in entry.outputs]
+        if entry.made or entry.ids != params:
+            with renamed(entry.ids, params, entry.made):
+                return tree.unflatten(entry.structure, results)
+        return tree.unflatten(entry.structure, results)
 
-    def _write_down(self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any) -> _Entry:
+    def _write_down(
+        self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any
+    ) -> _Entry:
+        known = {*map(id, outside), *getattr(tracing.get(), "known", ())}
         with deeper() as level, open_trace(level, base, f"jit({self._name})") as trace:
-            trace.known = {id(x): x for x in outside}
+            trace.known = known
             inputs = [trace.input(x._shape, x._dtype) for x in tensors]
             args, kwargs = self._merge(static, tree.unflatten(structure, inputs))
             found, out_structure = tree.flatten(self._fn(*args, **kwargs))
-            outs = [x if isinstance(x, Handle) else _constant(x) for x in found]
+            outs = [settle(x, trace) if isinstance(x, Handle) else _constant(x) for x in found]
             traced: list[Any] = [x for x in outs if isinstance(x, Handle)]
             program = trace.program(traced)
         self.compilations += 1
@@ -105,6 +119,8 @@ class Jitted:
             tuple([places.get(id(x), x) for x, _ in trace.hidden.values()]),
             out_structure,
             tuple([next(number) if isinstance(x, Handle) else x for x in outs]),
+            params,
+            tuple({id for id in ids_of(found) if id and id not in params[0] and id not in params[1]}),
         )
 
     def _partition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
