@@ -285,7 +285,9 @@ def _argmax_long(xp: Any, x: Any, how: Windows) -> Any:
 
 
 def _flat(x: Any, ndim: int) -> Any:
-    return x.reshape(*x.shape[: x.ndim - ndim], -1)
+    """One row for all that windows move over."""
+    lead = x.ndim - ndim
+    return x.reshape(math.prod(x.shape[:lead]), math.prod(x.shape[lead:]))
 
 
 def _pick(xp: Any, t: Any, x: Any, *, how: Windows) -> Any:
@@ -307,7 +309,7 @@ def _put(xp: Any, g: Any, x: Any, *, how: Windows) -> Any:
     wide = dtypes.accumulator(g.dtype)
     size = x.shape[x.ndim - ndim :]
     if xp is not np and math.prod(how.kernel) > _MOST_PLACES:
-        at = _flat(_argmax_long(xp, x, how), ndim).reshape(-1, math.prod(g.shape[g.ndim - ndim :]))
+        at = _flat(_argmax_long(xp, x, how), ndim)
         rows = xp.arange(at.shape[0], dtype=at.dtype)[:, None]
         total = xp.zeros((at.shape[0], math.prod(size)), wide)
         return total.at[rows, at].add(g.astype(wide).reshape(at.shape), mode="drop").reshape(x.shape).astype(g.dtype)
