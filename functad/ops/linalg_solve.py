@@ -52,7 +52,7 @@ __all__ = [
 @in_float32
 def _cholesky(xp: Any, x: Any) -> Any:
     if xp is np:
-        return or_nan(np.linalg.cholesky, (x + x.swapaxes(-1, -2).conj()) / 2)
+        return np.tril(or_nan(np.linalg.cholesky, (x + x.swapaxes(-1, -2).conj()) / 2))
     return xp.linalg.cholesky(x)  # which takes the Hermitian part too
 
 
