@@ -214,7 +214,8 @@ def test_unpool_of_overlapping_windows_does_not_add(device):
 )
 def test_second_order_rows_and_jit(fn, device):
     x = wave(2, 5, 4, device=device) + 1.5
-    fd.testing.check_grads(lambda x: fn(x) ** 2, (x,), order=2)
+    if device == fd.Device.numpy():  # on XLA the matrix of ops compares with JAX
+        fd.testing.check_grads(lambda x: fn(x) ** 2, (x,), order=2)
     rows = fd.stack([x, x[..., ::-1]])
     want = np.stack([fd.grad(lambda x: (fn(x) ** 2).sum())(row).numpy() for row in rows])
     for call in (
@@ -249,7 +250,7 @@ def test_empty_batch(device):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: F.max_pool2d(wave(1, 1, 3, 3), 2, dilation=4), ShapeError, r"spatial size \(-1, -1\)"),
+        (lambda: F.max_pool2d(wave(1, 1, 3, 3), 2, dilation=4), ShapeError, r"spatial size \(0, 0\).*spans \(5, 5\)"),
         (lambda: F.max_pool1d(wave(1, 1, 9), 2, padding=2), ArgumentError, "at most half of kernel_size=2"),
         (lambda: F.avg_pool1d(wave(1, 1, 9), 0), ArgumentError, "kernel_size must be at least 1, got 0"),
         (lambda: F.max_pool2d(wave(9, 9), 2), ShapeError, r"input takes 4 axes .* or 3 .*\(9, 9\)"),

@@ -208,7 +208,9 @@ def _conv_numpy(xp: Any, x: Any, w: Any, *, how: Conv) -> Any:
     columns = _columns(x.astype(wide, copy=False), kernel, size, how)
     matrices = w.astype(wide, copy=False).reshape(groups, o // groups, columns.shape[2])
     out = columns @ matrices.swapaxes(1, 2)
-    return out.reshape(groups, n, math.prod(size), o // groups).transpose(1, 0, 3, 2).reshape(n, o, *size).astype(x.dtype)
+    return (
+        out.reshape(groups, n, math.prod(size), o // groups).transpose(1, 0, 3, 2).reshape(n, o, *size).astype(x.dtype)
+    )
 
 
 def _input_grad_numpy(xp: Any, y: Any, w: Any, *, size: Sizes, how: Conv) -> Any:
