@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -183,8 +183,17 @@ class Swept(NamedTuple):
     origins: list[tuple[Origin, ...]]  # of the constants that were met
 
 
-def sweep(seeds: Iterable[tuple[AnyNode, Any]], release: bool = False) -> Swept:
-    """Send the cotangents of `seeds` to the leaves, in reverse order of creation."""
+def pulled(node: Node, g: Any, res: Residuals) -> Sequence[Any]:
+    """The cotangents of the inputs of `node`, by its rule."""
+    return node.op.pull(g, res, node.parents)
+
+
+def sweep(
+    seeds: Iterable[tuple[AnyNode, Any]],
+    release: bool = False,
+    pull: Callable[[Node, Any, Residuals], Sequence[Any]] = pulled,
+) -> Swept:
+    """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules."""
     found = Swept({}, {}, [])
     pending: dict[int, Any] = {}
     queue: list[tuple[int, AnyNode]] = []
@@ -211,7 +220,7 @@ def sweep(seeds: Iterable[tuple[AnyNode, Any]], release: bool = False) -> Swept:
                 found.origins.append(node.origins)
             if type(g) is dict:
                 g = _fill(g, node.shape)  # of several outputs, their types
-            pieces = node.op.pull(g, _residuals(node, recomputed), node.parents)
+            pieces = pull(node, g, _residuals(node, recomputed))
             for index, (parent, piece) in enumerate(zip(node.parents, pieces, strict=True)):
                 if piece is not None and parent is not None:
                     _check(node, index, piece, parent)

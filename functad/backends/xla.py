@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from functad import dtypes
 from functad.backends.base import BaseBackend
+from functad.backends.pulls import Pulls
 from functad.device import BASE_BACKENDS
 from functad.dtypes import DType
 from functad.errors import ConcreteValueError
 from functad.ops.op import Op
+from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
 
@@ -40,6 +42,7 @@ class Xla(BaseBackend):
         super().__init__()
         self.jax_device = device
         self.hardware = f"{device.platform}:{device.id}"
+        self.pulls = Pulls(self)
 
     compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
 
@@ -68,6 +71,10 @@ class Xla(BaseBackend):
         return Tensor(self, jax.lax.stop_gradient(x._value), None, x._shape, x._dtype)  # JAX may be differentiating
 
     constant = detach
+
+    def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
+        """Run backward from `seeds`, each rule as one compiled call."""
+        return sweep(seeds, release, self.pulls)
 
     def requires(self, dtype: DType, where: str) -> None:
         dtypes.refuse_wide(dtype, where)
