@@ -131,6 +131,30 @@ def test_placing_returns_a_new_tensor(device):
     assert fd.grad(lambda v: fnp.fill_diagonal(x, v).sum())(fd.tensor(3.0, device=device)).item() == 2
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda v, t: fnp.interp(v, v, t),
+        fnp.trapezoid,
+        fnp.gradient,
+        lambda v, t: fnp.average(v, weights=t),
+        fnp.cov,
+        fnp.percentile,
+        lambda v, t: fnp.put_along_axis(v, [0], t[:1], 0),
+        lambda v, t: fnp.insert(v, 1, t[0]),
+        lambda v, t: fnp.histogram(v, [0.0, 9.0], weights=t)[0],
+        lambda v, t: fnp.polyfit(v, t, 1),
+        lambda v, t: fnp.select([v > 1], [t], 5.0),
+        lambda v, t: fnp.block([[v], [t]]),
+        lambda v, t: fnp.geomspace(1.0, t, 3),
+    ],
+)
+def test_arrays_go_to_the_device_of_the_tensor_beside_them(call):
+    """An array in the first place went to the default device, and met the tensor of another."""
+    device = fd.Device.numpy()
+    assert call(np.array([1.0, 2.0, 4.0]), fd.tensor([1.0, 2.0, 3.0], device=device)).device == device
+
+
 # --- errors
 
 

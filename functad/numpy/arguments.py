@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from functad import dtypes
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, ConcreteValueError, ImmutableError
 from functad.ops.operand import operand
@@ -54,6 +55,13 @@ def refuse_out(out: Any, where: str) -> None:
     """Raise if a result is to be written into an array."""
     if out is not None and not (isinstance(out, tuple) and all(x is None for x in out)):
         raise ImmutableError(f"{where}: tensors are immutable, so there is no out=; write y = {where}(...) instead.")
+
+
+def beside(where: str, *xs: Any) -> list[Any]:
+    """Arguments of one function: arrays and lists go to the device of the first tensor; numbers and None stay."""
+    like = next((x for x in xs if isinstance(x, Handle)), None)
+    stay = (Handle, *dtypes.SCALARS)
+    return [x if x is None or isinstance(x, stay) else operand(x, like, where=where) for x in xs]
 
 
 def host(x: Any, where: str, why: str = "it decides the shape of the result") -> Any:

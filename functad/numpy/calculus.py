@@ -7,7 +7,7 @@ from typing import Any
 
 from functad import dtypes, ops
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
-from functad.numpy.arguments import counted
+from functad.numpy.arguments import beside, counted
 from functad.ops.arithmetic import ratio
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.operand import operand, operands
@@ -32,6 +32,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     n = counted(n, "diff", "n")
     if n < 0:
         raise ArgumentError(f"diff: n must not be negative, got {n}.")
+    a, prepend, append = beside("diff", a, prepend, append)
     a = operand(a, where="diff")
     axis = normalize_axis(axis, a.ndim, "diff")
     if n == 0:
@@ -59,6 +60,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     >>> fnp.ediff1d([1, 4, 9], to_end=0).tolist()
     [3, 5, 0]
     """
+    ary, to_begin, to_end = beside("ediff1d", ary, to_begin, to_end)
     ary = ops.ravel(operand(ary, where="ediff1d"))
     parts = [diff(ary)]
     if to_begin is not None:
@@ -84,13 +86,13 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     >>> fnp.gradient([1.0, 4.0, 9.0]).tolist()
     [3.0, 4.0, 5.0]
     """
+    f, *spacing = beside("gradient", f, *varargs)
     (f,) = operands("gradient", "float", (f,))
     axes = normalize_axes(axis, f.ndim, "gradient")
     if axis is not None and isinstance(axis, (tuple, list)):
         axes = tuple([normalize_axis(a, f.ndim, "gradient") for a in axis])
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order must be 1 or 2, got {edge_order!r}.")
-    spacing = [operand(v, f, where="gradient") if not isinstance(v, dtypes.SCALARS) else v for v in varargs]
     if not spacing:
         spacing = [1.0] * len(axes)
     elif len(spacing) == 1 and (isinstance(spacing[0], dtypes.SCALARS) or not spacing[0].ndim):
@@ -143,16 +145,14 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     >>> fnp.trapezoid([1.0, 2.0, 3.0], dx=2.0).item()
     8.0
     """
+    y, x, dx = beside("trapezoid", y, x, dx)
     (y,) = operands("trapezoid", "float", (y,))
     axis = normalize_axis(axis, y.ndim, "trapezoid")
     if x is not None:
-        x = operand(x, y, where="trapezoid")
         if x.ndim == 1:
             dx = ops.reshape(diff(x), tuple([-1 if i == axis else 1 for i in range(y.ndim)]))
         else:
             dx = diff(x, axis=axis)
-    elif not isinstance(dx, dtypes.SCALARS):
-        dx = operand(dx, y, where="trapezoid")
     n = y._shape[axis]
     return ops.sum(dx * (_cut(y, axis, 1, None) + _cut(y, axis, 0, max(n - 1, 0))) * 0.5, axis)
 
@@ -179,8 +179,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     >>> fd.grad(lambda x: fd.numpy.interp(x, [1, 2, 3], [3, 2, 0]))(2.5).item()
     -2.0
     """
-    x, xp = operands("interp", "float", (x, xp))
-    (fp,) = operands("interp", "float", (operand(fp, x, where="interp"),))
+    x, xp, fp, left, right, period = beside("interp", x, xp, fp, left, right, period)
+    x, xp = operands("interp", "float", (operand(x, fp), xp))
+    (fp,) = operands("interp", "float", (operand(fp, x),))
     if xp.ndim != 1 or fp._shape != xp._shape or not xp.size:
         raise ShapeError(
             f"interp: the points are two vectors of one length, at least 1, got shapes {xp.shape} and {fp.shape}."

@@ -236,7 +236,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     >>> fnp.arange(1, 7, 2).tolist()
     [1, 3, 5]
     """
-    start, stop, step = (x if x is None else host(x, "arange").item() for x in (start, stop, step))
+    start, stop, step = (host(x, "arange").item() if isinstance(x, Handle) else x for x in (start, stop, step))
     return creation.arange(start, stop, 1 if step is None else step, dtype, device)
 
 
@@ -266,7 +266,7 @@ def linspace(
     if num < 0:
         raise ArgumentError(f"linspace: num must not be negative, got {num}.")
     pieces = num - 1 if endpoint else num
-    if all(isinstance(x, (int, float, complex, np.number)) for x in (start, stop)):
+    if _numbers(start, stop):
         kind = (
             dtypes.default_complex()
             if isinstance(start + stop, (complex, np.complexfloating))
@@ -303,6 +303,8 @@ def logspace(
     >>> fnp.logspace(0, 2, 3, base=2.0).tolist()
     [1.0, 2.0, 4.0]
     """
+    if _numbers(start, stop, base):
+        return creation.tensor(np.logspace(start, stop, num, endpoint, base), dtype)
     powers = linspace(start, stop, num, endpoint, axis=axis)
     if isinstance(base, Handle) and base.ndim:
         base = ops.expand_dims(base, axis)
@@ -317,6 +319,10 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> [round(x, 4) for x in fnp.geomspace(1.0, 8.0, 4).tolist()]
     [1.0, 2.0, 4.0, 8.0]
     """
+    if _numbers(start, stop):
+        if not start or not stop:
+            raise ArgumentError(f"geomspace: neither end may be 0, got {start} and {stop}.")
+        return creation.tensor(np.geomspace(start, stop, num, endpoint), dtype)
     start, stop = operands("geomspace", "float", (start, stop))
     quotient = stop / start
     part = linspace(0.0, 1.0, num, endpoint)
@@ -325,6 +331,10 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     out = ops.where(part == 1, stop, start * ops.pow(quotient, part))
     out = ops.moveaxis(ops.broadcast_to(out, (num, *shape)), 0, axis)
     return out if dtype is None else out.astype(dtype)
+
+
+def _numbers(*values: Any) -> bool:
+    return all(isinstance(x, (int, float, complex, np.number)) for x in values)
 
 
 def _host_dtype(wanted: dtypes.DType) -> Any:

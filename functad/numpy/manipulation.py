@@ -11,7 +11,7 @@ import numpy as np
 from functad import dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
-from functad.numpy.arguments import counted, host, named, refuse_out
+from functad.numpy.arguments import beside, counted, host, named, refuse_out
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand, operands
 
@@ -363,6 +363,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     >>> fnp.insert([1, 2, 3], [0, 2], [8, 9]).tolist()
     [8, 1, 2, 9, 3]
     """
+    arr, values = beside("insert", arr, values)
     arr = operand(arr, where="insert")
     if axis is None:
         arr, axis = ops.ravel(arr), 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from functad import dtypes, ops
 from functad.errors import ArgumentError, ConcreteValueError, ShapeError
-from functad.numpy.arguments import counted
+from functad.numpy.arguments import beside, counted
 from functad.numpy.creation import vander
 from functad.ops.linalg_eigen import eigvals
 from functad.ops.linalg_qr import qr
@@ -108,6 +108,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     >>> fnp.polyint([3.0, 2.0, 1.0]).tolist()
     [1.0, 1.0, 1.0, 0.0]
     """
+    p, k = beside("polyint", p, k)
     (p,) = operands("polyint", "float", (p,))
     p = ops.atleast_1d(p)
     m = _order(m, "polyint")
@@ -205,6 +206,7 @@ def polyfit(
     >>> [round(c, 4) for c in fnp.polyfit([0.0, 1.0, 2.0], [1.0, 3.0, 5.0], 1).tolist()]
     [2.0, 1.0]
     """
+    x, y, w = beside("polyfit", x, y, w)
     x, y = operands("polyfit", "float", (x, y))
     deg = counted(deg, "polyfit", "deg")
     if full:
@@ -225,12 +227,12 @@ def polyfit(
     scale = ops.stop_gradient(ops.norm(matrix, axis=0))  # any scale gives the same result
     scale = ops.where(scale == 0, 1, scale)
     q, r = qr(matrix / scale)
-    solution = solve_triangular(r, q.mT @ values, lower=False)
+    solution = solve_triangular(r, ops.conj(q.mT) @ values, lower=False)
     out = solution / (ops.expand_dims(scale, 1) if y.ndim == 2 else scale)
     if cov is False:
         return out
     inverse = solve_triangular(r, operand(np.eye(deg + 1), r, r._dtype), lower=False)
-    spread = inverse @ inverse.mT / ops.outer(scale, scale)
+    spread = inverse @ ops.conj(inverse.mT) / ops.outer(scale, scale)
     if cov != "unscaled":
         freedom = x.size - (deg + 1)
         if freedom <= 0:

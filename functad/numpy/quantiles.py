@@ -10,7 +10,7 @@ import numpy as np
 from functad import dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError, ShapeError
-from functad.numpy.arguments import known, refuse_out
+from functad.numpy.arguments import beside, known, refuse_out
 from functad.ops.axes import normalize_axes
 from functad.ops.elementary import difference
 from functad.ops.operand import operand, operands
@@ -136,6 +136,7 @@ def _hundredths(q: Any) -> Any:
 def _quantile(where: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any) -> Any:
     if method not in METHODS:
         raise ArgumentError(f"{where}: method={method!r} is not one of {', '.join(map(repr, METHODS))}.")
+    a, weights, _ = beside(where, a, weights, q if isinstance(q, Handle) else None)
     (a,) = operands(where, "float", (a,))
     if a._dtype.kind == "c":
         raise DTypeError(f"{where}: complex numbers have no order, got {a.dtype}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from functad import dtypes, ops
 from functad.errors import ArgumentError
-from functad.numpy.arguments import refuse_out
+from functad.numpy.arguments import beside, refuse_out
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.cumulative import integers_widened
 from functad.ops.logic import gate
@@ -239,6 +239,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     >>> fnp.average([1.0, 2.0, 6.0], weights=[1.0, 1.0, 2.0]).item()
     3.75
     """
+    a, weights = beside("average", a, weights)
     (a,) = operands("average", "float", (a,))
     axes = normalize_axes(axis, a.ndim, "average")
     if weights is None:

@@ -18,7 +18,7 @@ from functad.errors import (
     OutOfBoundsError,
     ShapeError,
 )
-from functad.numpy.arguments import host, named, refuse_out
+from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
@@ -361,7 +361,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None, inplac
     [[9, 2, 3]]
     """
     _refuse_in_place(inplace, "put_along_axis")
-    arr = operand(arr, where="put_along_axis")
+    arr, indices, values = beside("put_along_axis", arr, indices, values)
     if axis is None:
         return ops.reshape(put_along_axis(ops.ravel(arr), indices, values, 0), arr._shape)
     indices = operand(indices, arr, where="put_along_axis")
@@ -385,7 +385,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     [[1.0, 0.0], [0.0, 1.0]]
     """
     _refuse_in_place(inplace, "fill_diagonal")
-    a = operand(a, where="fill_diagonal")
+    a, val = beside("fill_diagonal", a, val)
     if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) > 1):
         raise ShapeError(f"fill_diagonal: takes a matrix, or axes that are all of one length, got shape {a.shape}.")
     step = 1 + int(np.cumprod(a.shape[:-1]).sum()) if a.ndim > 2 else a.shape[1] + 1
@@ -404,7 +404,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, inplace: bool = False)
     [8, 2, 9]
     """
     _refuse_in_place(inplace, "put")
-    a = operand(a, where="put")
+    a, ind, v = beside("put", a, ind, v)
     ind = ops.ravel(operand(ind, a, where="put"))
     if mode != "raise":
         ind = _inside(ind, a.size, mode, "put")
@@ -423,7 +423,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Any:
     [8, 2, 9]
     """
     _refuse_in_place(inplace, "place")
-    arr = operand(arr, where="place")
+    arr, mask, vals = beside("place", arr, mask, vals)
     mask = ops.ravel(operand(mask, arr, dtypes.bool_))
     vals = ops.ravel(operand(vals, arr).astype(arr._dtype))
     number = ops.remainder(ops.maximum(ops.cumsum(mask) - 1, 0), max(vals.size, 1))
@@ -438,7 +438,7 @@ def putmask(a: Any, mask: Any, values: Any, *, inplace: bool = False) -> Any:
     [7, 2, 9]
     """
     _refuse_in_place(inplace, "putmask")
-    a = operand(a, where="putmask")
+    a, mask, values = beside("putmask", a, mask, values)
     values = ops.ravel(operand(values, a).astype(a._dtype))
     every = ops.reshape(ops.tile(values, -(-a.size // max(values.size, 1)))[: a.size], a._shape)
     return ops.where(operand(mask, a, dtypes.bool_), every, a)

@@ -11,7 +11,7 @@ import numpy as np
 from functad import dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError, ShapeError
-from functad.numpy.arguments import counted, host, named
+from functad.numpy.arguments import beside, counted, host, named
 from functad.numpy.reductions import average
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
@@ -44,6 +44,7 @@ def cov(
     >>> fnp.cov([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
+    m, y, fweights, aweights = beside("cov", m, y, fweights, aweights)
     (m,) = operands("cov", "float", (m,))
     m = m if dtype is None else m.astype(dtype)
     if m.ndim > 2:
@@ -124,8 +125,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     >>> fnp.bincount([0, 1, 1, 3]).tolist()
     [1, 2, 0, 1]
     """
-    like = weights if isinstance(weights, Handle) else None
-    x = operand(x, like, where="bincount")
+    x, weights = beside("bincount", x, weights)
+    x = operand(x, where="bincount")
     if x.ndim != 1:
         raise ShapeError(f"bincount: takes a vector, got shape {x.shape}; write x.ravel().")
     if x._dtype.kind not in "iub":
@@ -215,9 +216,9 @@ def histogram(
     >>> counts.tolist(), edges.tolist()
     ([2, 1, 1], [1.0, 2.0, 3.0, 4.0])
     """
-    like = weights if isinstance(weights, Handle) else None
-    a = ops.stop_gradient(operand(a, like, where="histogram"))
-    edges = histogram_bin_edges(a, bins, range)
+    a, weights, edges = beside("histogram", a, weights, None if isinstance(bins, str) else bins)
+    a = ops.stop_gradient(operand(a, where="histogram"))
+    edges = histogram_bin_edges(a, bins if edges is None else edges, range)
     if weights is not None:
         weights = operand(weights, a, where="histogram")
         if weights._shape != a._shape:
