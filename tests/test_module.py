@@ -270,6 +270,15 @@ def test_arrays_become_tensors_and_params_where_the_type_says_so():
     assert [n for n, _ in m.named_buffers()] == ["table", "maybe"]
 
 
+def test_arrays_that_are_no_tensors():
+    class Holder(fd.Module):
+        x: Any
+
+    with pytest.raises(ArgumentTypeError, match=r"Holder: x is an array of <U1, which is no tensor"):
+        Holder(np.array(["a"]))
+    assert Holder(jax.random.key(0)).x.tolist() == fd.random.key(0).tolist()
+
+
 class Pair(NamedTuple):
     a: Any
     b: Any

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -451,6 +452,15 @@ def test_the_state_is_a_pytree_and_pickles():
     assert "4 parameters" in repr(state)
     with pytest.raises(ArgumentTypeError, match=r"opt\.init\(model\)"):
         opt.step(model, state, grads)
+
+
+def test_an_optimiser_keeps_no_model_alive():
+    opt = optim.adamw(0.1, mask=fd.ParamGroup("*weight"))
+    model = Net(fd.Device.cpu().autodiff())
+    gone = [weakref.ref(model), *map(weakref.ref, model.parameters())]
+    state = opt.init(model)
+    model, state = opt.step(model, loss(model, X).backward(), state)
+    assert [ref() for ref in gone] == [None] * 5
 
 
 def test_without_optax_the_extra_is_named():

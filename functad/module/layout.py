@@ -199,7 +199,7 @@ class _Search:
     def part(self, value: Any, place: Place) -> Any:
         """A value as a child, a nest or a static value."""
         if isinstance(value, ARRAYS) or is_module(value):
-            self.children.append(self.child(value))
+            self.children.append(self.child(value, place))
             self.places.append(place)
             return Child(len(self.children) - 1)
         if isinstance(value, _PLAIN):
@@ -212,8 +212,15 @@ class _Search:
         parts = [self.part(x, (*place, key)) for key, x in zip(keys, items, strict=True)]
         return value if len(self.children) == before else Nest(type(value), tuple(keys), make, parts)
 
-    def child(self, value: Any) -> Any:
-        """A value as it is held."""
+    def child(self, value: Any, place: Place) -> Any:
+        """A value as it is held: arrays as tensors."""
+        if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)  # what functad's own keys are
+        if isinstance(value, np.ndarray) and value.dtype.kind in "OUSMm":
+            raise ArgumentTypeError(
+                f"{self.kind.__name__}: {tree.written(place).removeprefix('.')} is an array of {value.dtype}, which is no "
+                "tensor; make it a list or tuple."
+            )
         if self.as_params and isinstance(value, ARRAYS) and type(value) is not Param:
             return Param(value)
         return value if isinstance(value, Handle) or is_module(value) else tensor(value)

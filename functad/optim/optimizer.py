@@ -21,7 +21,7 @@ from functad.module import Module, ParamGroup
 from functad.module.layout import Found, walk_tree
 from functad.ops.operand import operand
 from functad.optim.gradients import GradientsParams, aligned, explain, warn_of_missing
-from functad.optim.state import Form, OptState, of_tree
+from functad.optim.state import Form, OptState, is_committed, of_tree
 from functad.param import Param
 from functad.tensor import Tensor
 from functad.transforms.interop import from_jax, to_jax
@@ -196,9 +196,9 @@ class Plan:
         self._by_name = has_params
         self._structure = structure
         self._size = len(leaves)
-        self.context = Context([found[i] for i in self.places], self.names, self.pack)
-        self.wide = self.context.dtype == dtypes.float64
-        self.tx = optax_module().with_extra_args_support(make(self.context))
+        context = Context([found[i] for i in self.places], self.names, self.pack)  # not kept: it holds the model
+        self.wide = context.dtype == dtypes.float64
+        self.tx = optax_module().with_extra_args_support(make(context))
         self._calls: OrderedDict[Any, Any] = OrderedDict()
 
     def pack(self, values: Sequence[Any]) -> Any:
@@ -261,7 +261,7 @@ class Plan:
             and (before := _raw(memory)) is not None
             and (given := _raw_tree(numbers) if numbers else numbers) is not None
         ):
-            if not state._placed and getattr(arrays[0], "committed", False):  # as after a step: compiled once
+            if not state._placed and is_committed(arrays[0]):  # as after a step: compiled once
                 before = jax.device_put(before, arrays[0].sharding)
             if self.wide and not dtypes.x64_enabled():  # the NumPy device has float64 always
                 with jax.enable_x64(True):
@@ -292,6 +292,8 @@ class Plan:
 
     def _of_arrays(self, fn: Callable[[Any], Any], leaves: list[Any], structure: Any) -> Callable[[Any], Any]:
         """A function of the model as JAX's function of what optax sees."""
+        for i in (*self.places, *[i for i, _ in self.shared]):
+            leaves[i] = None
 
         def of_list(*values: Any) -> Any:
             filled = list(leaves)

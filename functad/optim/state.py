@@ -131,7 +131,12 @@ def _like(value: Any, old: Any) -> Any:
     if isinstance(value, Handle) or isinstance(old, Handle):
         return value
     made = jnp.asarray(value, old.dtype)
-    return jax.device_put(made, old.sharding) if getattr(old, "committed", False) else made
+    return jax.device_put(made, old.sharding) if is_committed(old) else made
+
+
+def is_committed(array: Any) -> bool:
+    """Whether an array is bound to its device: calls are compiled for that."""
+    return isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and bool(array.committed)
 
 
 CODECS["OptState"] = (
