@@ -47,6 +47,9 @@ def _total(x: Any) -> Any:
 
 # --- cofactors
 
+_REST = np.array([[0, 1, 2, 3]] * 4)[~np.eye(4, dtype=bool)].reshape(4, 3)
+"""The rows and columns left when one of four is struck out."""
+
 
 def _others(xp: Any, s: Any) -> Any:
     """The product of all but each one along the last axis, with no division."""
@@ -75,11 +78,14 @@ def _cofactor(xp: Any, x: Any) -> Any:
     if n == 3:
         a, b, c = (x[..., i, :] for i in range(3))
         return xp.stack([xp.cross(b, c), xp.cross(c, a), xp.cross(a, b)], -2)
+    if n == 4:
+        minors = x[..., _REST[:, None, :, None], _REST[None, :, None, :]]
+        return xp.linalg.det(minors) * xp.asarray((-1.0) ** np.add.outer(np.arange(4), np.arange(4)), x.dtype)
     if xp is np:
         return _cofactor_turned(xp, x)
     lu, _, _ = jax.lax.linalg.lu(x)  # as the determinant has it
     size = xp.abs(xp.diagonal(lu, axis1=-2, axis2=-1))
-    apart = xp.min(size, -1) > xp.max(size, -1) * xp.finfo(x.dtype).eps ** 0.25
+    apart = xp.min(size, -1) > xp.max(size, -1) * xp.finfo(x.dtype).eps ** (1 / 3)
     return jax.lax.cond(xp.all(apart), lambda: _cofactor_regular(xp, x), lambda: _cofactor_turned(xp, x))
 
 
@@ -129,7 +135,7 @@ def _change_of_change(t: Any, x: Any, y: Any) -> Any:
 
 cofactor_op = custom(
     "cofactor", _cofactor, jvp=guarded(lambda t, x: _change(x, t)), vjp=guarded(lambda g, x: _change(x, g)),
-    cost=Cost.COMPUTE, samples=Samples([(((3, 3),), {}), (((2, 2, 2),), {}), (((4, 4),), {}), (((1, 1),), {})]),
+    cost=Cost.COMPUTE, samples=Samples([(((3, 3),), {}), (((2, 2, 2),), {}), (((4, 4),), {}), (((5, 5),), {})]),
     batch=same_params, doc="The cofactors of square matrices: the derivative of the determinant.",
 )  # fmt: skip
 cofactor_change_op: Op = custom(
