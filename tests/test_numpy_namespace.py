@@ -285,6 +285,8 @@ def test_python_numbers_as_either_argument(device):
         ("floor_divide", (1.0, -INF), -1.0),
         ("floor_divide", (1.0, 0.0), INF),
         ("floor_divide", (0.0, 0.0), NAN),
+        ("floor_divide", (0.0, -2.0), -0.0),
+        ("floor_divide", (-1.0, -2.0), 0.0),
         ("remainder", (-1.0, INF), INF),
         ("remainder", (5.0, -3.0), -1.0),
         ("remainder", (INF, 1.0), NAN),

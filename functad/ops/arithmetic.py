@@ -66,9 +66,17 @@ ratio: Op = elementwise(
 
 # --- remainders and rounding: constant between jumps
 
+
+def _floor_divide(xp: Any, x: Any, y: Any) -> Any:
+    out = xp.floor_divide(x, y)
+    if xp is np or x.dtype.kind in "iub":
+        return out
+    return xp.where(out == 0, xp.copysign(out, x) * xp.copysign(xp.ones((), y.dtype), y), out)  # XLA has no -0
+
+
 floor_divide = elementwise(
     "floor_divide",
-    lambda xp, x, y: xp.floor_divide(x, y),
+    _floor_divide,
     0,
     0,
     promote="count",
