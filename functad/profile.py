@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from functad.backends.fusion_compile import COMPILERS
-from functad.dispatch import Handle
+from functad.dispatch import Handle, pending
 from functad.tape import Node
 
 __all__ = ["profile"]
@@ -37,6 +37,8 @@ class profile(AbstractContextManager["profile"]):
     """
 
     def __enter__(self) -> Self:
+        if pending.recording is not None:  # what was recorded before does not count
+            pending.recording.fusion.end(pending.recording)
         self._before = {c: c.snapshot() for c in COMPILERS}
         self._start = time.perf_counter()
         return self
@@ -60,7 +62,7 @@ class profile(AbstractContextManager["profile"]):
         self.hits = totals["hits"]
         self.compiled = totals["compiled"]
         self.op_by_op = totals["op by op"]
-        self.single_ops = totals["single ops"]
+        self.single_ops = self.singles.total()
         self.tape_bytes = _tape_bytes()
 
     def __repr__(self) -> str:

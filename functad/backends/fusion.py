@@ -25,7 +25,7 @@ from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import Compiler
-from functad.backends.fusion_record import CONSTANT, Immediate, Kind, Recording, State, Token, immediate, record
+from functad.backends.fusion_record import CONSTANT, Kind, Recording, State, Token, immediate, record
 from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
 from functad.backends.staged import StagedOp
 from functad.backends.xla import Xla
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FEW = 3  # ops that cost less as nodes of their own than as one compiled node
+_SHORT, _MOST_SHORT = 8, 3  # ops, and recordings of so few in a row
+_PAUSE = 256  # ops that run at once then
 _MOST_STATES = 50_000
 
 
@@ -114,7 +116,7 @@ class Fusion(BaseBackend):
         if type(value) is not float:
             return super().scalar(value, dtype)
         recording = local.recording
-        if type(recording) is not Recording:
+        if recording is None:
             return super().scalar(value, dtype)
         key = (id(value), dtype)
         found = recording.numbers.get(key)
@@ -210,6 +212,9 @@ class Fusion(BaseBackend):
         if plan.followed:
             with immediate(recording.x64):
                 arrays = self._run_taped(recording, plan)
+            local.short = local.short + 1 if plan.count <= _SHORT else 0
+            if local.short > _MOST_SHORT:  # code that looks at values all the time gains nothing from recording
+                local.at_once = _PAUSE
         elif plan.count > 1 and self.compiler.ready(plan, recording, self._build_forward):
             arrays = self._call(plan, recording)
         else:
@@ -236,10 +241,10 @@ class Fusion(BaseBackend):
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
-        if type(local.recording) is Immediate and local.recording.left is not None:
-            local.recording = None
         found = sweep(seeds, release)
-        if type(local.recording) is Recording and any(g._backend is self for g in found.gradients.values()):
+        if local.at_once > 0:
+            local.at_once = 0
+        if local.recording is not None and any(g._backend is self for g in found.gradients.values()):
             self.end(local.recording)
         return found
 
@@ -402,7 +407,7 @@ class Fusion(BaseBackend):
             for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
         found = sweep(seeds, recording.released)
-        if local.recording is not None and type(local.recording) is Recording:
+        if local.recording is not None:
             self.end(local.recording)
         origins = () if recording.tape.functional else Origins(plan, recording)
         return found._replace(origins=[*found.origins, *origins])

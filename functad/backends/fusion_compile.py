@@ -41,7 +41,7 @@ class Compiler:
         self.plans: list[Plan] = []
         self._clock = self._kept = 0
         self._executor: ThreadPoolExecutor | None = None
-        self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0, "single ops": 0})
+        self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0})
         self.singles: Counter[str] = Counter()  # by name
         self.seconds = 0.0  # spent compiling
         self.compiled_ops = 0
@@ -136,7 +136,6 @@ class Compiler:
 
     def count_single(self, op: Op) -> None:
         """Note that an op ran by itself."""
-        self.counts["single ops"] += 1
         self.singles[op.name] += 1
 
 

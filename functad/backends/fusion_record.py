@@ -141,18 +141,6 @@ class State:
         self.tracked: tuple[bool, ...] = ()
 
 
-class Immediate:
-    """In the place of a recording: ops run at once, the next `left` of them or until it is taken away."""
-
-    fusion = tape = None
-
-    def __init__(self, left: int | None = None):
-        self.left = left
-
-    def repeat(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> None:
-        return None
-
-
 class immediate:
     """A block whose ops run at once, in the given precision mode."""
 
@@ -160,13 +148,13 @@ class immediate:
         self.mode = None if x64 == dtypes.x64_enabled() else jax.enable_x64(x64)
 
     def __enter__(self) -> None:
-        self.before = local.recording
-        local.recording = Immediate()
+        self.before = local.recording, local.at_once
+        local.recording, local.at_once = None, -1
         if self.mode is not None:
             self.mode.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        local.recording = self.before
+        local.recording, local.at_once = self.before
         if self.mode is not None:
             self.mode.__exit__(None, None, None)
 
@@ -310,9 +298,10 @@ def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...
     """The output of `op` below the tape, to be computed later; None if it must run now."""
     recording = local.recording
     if recording is None or recording.fusion is not fusion:
-        recording = _ready(fusion, None)
-        if recording is None:
+        if local.at_once:
+            local.at_once -= local.at_once > 0
             return None
+        recording = _ready(fusion, None)
     return _step(recording, None, op, inputs, params)
 
 
@@ -320,15 +309,13 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
     """`record` for ops of a tape: None unless its tensors lie directly on a device that fuses."""
     recording = local.recording
     if recording is None or recording.tape is not tape:
-        if tape.balanced:
+        if local.at_once or tape.balanced:
             return None
         x = inputs[0]
         base = x._value._backend if x._backend is tape else x._backend
         if not getattr(base, "fuses", False):
             return None
         recording = _ready(base, tape)
-        if recording is None:
-            return None
     if tape.level[0] <= _unrecorded.get():
         return None
     return _step(recording, tape, op, inputs, params)
@@ -354,7 +341,7 @@ def _several(recording: Recording, state: State) -> Any:
         outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
     if state.full:
         recording.fusion.end(recording)
-        local.recording = Immediate(_PAUSE)  # far too long to be compiled: do not record what will be run op by op
+        local.at_once = _PAUSE  # far too long to be compiled: do not record what will be run op by op
     return tuple(outs) if state.place is None else outs[0]
 
 
@@ -377,16 +364,9 @@ def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) ->
     return state
 
 
-def _ready(fusion: Any, tape: Any) -> Recording | None:
-    """The recording of this thread that takes ops of `fusion` and `tape`; None if they are to run at once."""
+def _ready(fusion: Any, tape: Any) -> Recording:
+    """The recording of this thread that takes ops of `fusion` and `tape`."""
     recording = local.recording
-    if type(recording) is Immediate:
-        if recording.left is None:
-            return None
-        recording.left -= 1
-        if recording.left > 0:
-            return None
-        recording = None
     if recording is not None and recording.fusion is fusion and recording.tape is None:
         recording.tape = tape
     else:
