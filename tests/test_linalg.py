@@ -312,6 +312,21 @@ def test_matrix_functions_at_repeated_eigenvalues(device, x64):
     assert second[1, 0].item() == pytest.approx(np.exp(2) / 2)
 
 
+@pytest.mark.parametrize("turn", [np.eye(3), np.linalg.qr(RNG.normal(size=(3, 3)))[0]])
+def test_functions_of_hermitian_matrices(turn, x64):
+    """Exact where eigenvalues are equal, and where rounding makes them almost so; the oracle is a block matrix."""
+    x, c = turn @ np.diag([2.0, 2.0, 5.0]) @ turn.T, RNG.normal(size=(3, 3))
+    c = c + c.T
+    for fn, oracle in ((fnp.sqrt, scipy.linalg.sqrtm), (fnp.log, scipy.linalg.logm), (fnp.exp, scipy.linalg.expm)):
+        close(linalg.funm_hermitian(put(x), fn), oracle(x), atol=1e-12)
+        want = oracle(np.block([[x, c], [np.zeros((3, 3)), x]]))[:3, 3:]
+        close(fd.grad(lambda x, fn=fn: (linalg.funm_hermitian(x, fn) * put(c)).sum())(put(x)), want, atol=1e-8)
+        got = fd.jvp(lambda x, fn=fn: linalg.funm_hermitian(x, fn), (put(x),), (put(c),))[1]
+        close(got, want, atol=1e-8)
+    apart = put(HERMITIAN, fd.Device.numpy())
+    fd.testing.check_grads(lambda x: fnp.abs(linalg.funm_hermitian(x, fnp.log)), (apart[0],), order=2)
+
+
 @pytest.mark.parametrize("x", [np.eye(3), np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 1.0, 2.0])])
 @pytest.mark.parametrize(
     "fn",

@@ -34,6 +34,7 @@ from functad.ops.linalg_base import (
     widened,
 )
 from functad.ops.linalg_solve import solve
+from functad.ops.logic import gate, logical_not
 from functad.ops.op import Cost, Samples
 from functad.ops.rules import cast, custom
 
@@ -54,9 +55,17 @@ class EigResult(NamedTuple):
     eigenvectors: Any
 
 
-def reciprocal_gaps(w: Any) -> Any:
-    """1 / (w[j] - w[i]), and 0 where they are equal."""
-    return ratio(1, columns(w) - rows(w))
+def reciprocal_gaps(w: Any, tolerance: float = 0.0) -> Any:
+    """1 / (w[j] - w[i]), and 0 where they are equal, or apart by no more than a part of the largest."""
+    gaps = columns(w) - rows(w)
+    return ratio(1, gaps if not tolerance else gate(gaps, logical_not(near(w, tolerance))))
+
+
+def near(w: Any, tolerance: float) -> Any:
+    """Which two eigenvalues are apart by no more than a part of the largest."""
+    size = w.abs()
+    top = size.max(axis=-1, keepdims=True) if w._shape[-1] else size
+    return (columns(w) - rows(w)).abs() <= columns(top * tolerance)
 
 
 def diagonal_matrix(v: Any) -> Any:
@@ -65,22 +74,22 @@ def diagonal_matrix(v: Any) -> Any:
 
 
 @in_float32
-def _eigh(xp: Any, x: Any) -> Any:
+def _eigh(xp: Any, x: Any, *, tolerance: float) -> Any:
     if xp is np:
         return tuple(or_nan(lambda m: tuple(np.linalg.eigh(m)), (x + x.swapaxes(-1, -2).conj()) / 2))
     return tuple(xp.linalg.eigh(x))  # which takes the Hermitian part too
 
 
-def _eigh_push(t: Any, out: Any) -> Any:
+def _eigh_push(t: Any, out: Any, tolerance: float) -> Any:
     w, v = out
     inner = mm(dagger(v), hermitian(t), v)
-    return diagonal_of(inner).real, mm(v, inner * reciprocal_gaps(w))
+    return diagonal_of(inner).real, mm(v, inner * reciprocal_gaps(w, tolerance))
 
 
-def _eigh_pull(g: Any, out: Any) -> Any:
+def _eigh_pull(g: Any, out: Any, tolerance: float) -> Any:
     w, v = out
     of_w, of_v = g
-    inner = mm(mT(v), of_v) * reciprocal_gaps(w) + diagonal_matrix(of_w)
+    inner = mm(mT(v), of_v) * reciprocal_gaps(w, tolerance) + diagonal_matrix(of_w)
     return hermitian(mm(conj(v), inner, mT(v)))
 
 
@@ -116,7 +125,7 @@ def _symmetric_samples(rng: np.random.Generator) -> list[Any]:
 
 eigh_op = custom(
     "eigh", _eigh, jvp=guarded(_eigh_push), vjp=guarded(_eigh_pull), cost=Cost.COMPUTE,
-    samples=Samples(make=_symmetric_samples), batch=same_params,
+    samples=Samples(make=lambda rng: [(x, {"tolerance": 0.0}) for x, _ in _symmetric_samples(rng)]), batch=same_params,
     doc="Eigenvalues in ascending order and eigenvectors (columns) of the Hermitian part.",
 )  # fmt: skip
 eig_op = custom(
@@ -144,7 +153,7 @@ def eigh(x: Any, UPLO: str | None = None) -> Any:  # noqa: N803  # NumPy's name
     [1.0, 3.0]
     """
     (x,) = square("eigh", x)
-    values, vectors = bind(eigh_op, widened([_read(x, UPLO, "eigh")]))
+    values, vectors = bind(eigh_op, widened([_read(x, UPLO, "eigh")]), (0.0,))
     return EighResult(narrowed(values, x), narrowed(vectors, x))
 
 
@@ -159,7 +168,7 @@ def eigvalsh(x: Any, UPLO: str | None = None) -> Any:  # noqa: N803  # NumPy's n
     [[1.0, 0.0], [0.0, 1.0]]
     """
     (x,) = square("eigvalsh", x)
-    return narrowed(bind(eigh_op, widened([_read(x, UPLO, "eigvalsh")]))[0], x)
+    return narrowed(bind(eigh_op, widened([_read(x, UPLO, "eigvalsh")]), (0.0,))[0], x)
 
 
 def eig(x: Any) -> Any:

@@ -255,7 +255,7 @@ def svd(x: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 def _hermitian_svd(x: Any) -> Any:
     (x,) = square("svd", x)
-    w, v = bind(eigh_op, widened([x]))
+    w, v = bind(eigh_op, widened([x]), (0.0,))
     order = bind(argsort_op, (abs_(w),), (w.ndim - 1, True))
     w = bind(take_along_axis_op, (w, order), (w.ndim - 1,))
     v = bind(take_along_axis_op, (v, broadcast(columns(order), v._shape)), (v.ndim - 1,))
