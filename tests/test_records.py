@@ -462,3 +462,13 @@ def test_the_header_is_plain_json(path):
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     assert header["layers.0.bias"]["dtype"] == "F32" and (8 + int.from_bytes(raw[:8], "little")) % 8 == 0
     assert Path(path).suffix == ".safetensors"
+
+
+def test_like_leaves_histories_as_they_are_in_the_file(tmp_path):
+    path = tmp_path / "run.safetensors"
+    fd.save({"w": fd.ones(2), "losses": [0.5, 0.25], "by_name": {"a": [1]}}, path)
+    like = {"w": fd.zeros(2), "losses": [], "by_name": {}}
+    run = fd.load(path, like=like)
+    assert run["losses"] == [0.5, 0.25] and run["by_name"] == {"a": [1]}
+    with pytest.raises(RecordError, match="w"):
+        fd.load(path, like=like | {"w": fd.zeros(3)})

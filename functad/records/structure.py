@@ -59,7 +59,8 @@ def load(path: Any, like: Any = None, device: Device | None = None) -> Any:
     Args:
         path: the file.
         like: a pytree of the same structure, which the result takes devices, dtypes and ids from; needed
-            where Modules were saved, whose code is not in the file.
+            where Modules were saved, whose code is not in the file. Lists and dicts of numbers and text
+            alone may differ: those of the file are taken.
         device: where tensors go without `like` (the default device).
 
     Raises `RecordError` for a file that is corrupt, cut short, or does not fit `like`.
@@ -288,6 +289,8 @@ def _refill(like: Any, found: Any, path: str) -> Any:
         if type(like) is not type(found) and not (isinstance(like, (int, float)) and isinstance(found, (int, float))):
             raise _unlike(like, found, path)
         return found
+    if type(like) is type(found) and _is_plain(like) and _is_plain(found):  # a history may have grown
+        return found
     other = tree.one_level(found)
     if other is None or list(map(str, opened[1])) != list(map(str, other[1])):
         raise _unlike(like, found, path)
@@ -296,6 +299,13 @@ def _refill(like: Any, found: Any, path: str) -> Any:
         for key, a, b in zip(opened[1], opened[0], other[0], strict=True)
     ]
     return opened[2](parts)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether a value is a list or dict, of such and of numbers and text alone: nothing that `like` could say more of."""
+    if type(x) in (list, dict):
+        return all(_is_plain(y) for y in (x.values() if type(x) is dict else x))
+    return x is None or isinstance(x, (bool, int, float, complex, str, bytes))
 
 
 def _module_like(like: Any, found: _SavedModule, path: str) -> Any:
