@@ -6,6 +6,7 @@ library, with arrays and other values as leaves. `None` has no leaf, as in JAX.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -21,13 +22,18 @@ Structure = optree.PyTreeSpec
 _NAMESPACE = "functad"
 _PLAIN = (Handle, np.ndarray, float, int, str)
 _leaf_types: WeakSet[type] = WeakSet()
+_seen: set[type] = set()  # types of leaves that are plain
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves of a pytree and its structure."""
     found: tuple[list[Any], Structure] = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
+    if _seen.issuperset(builtins.map(type, found[0])):
+        return found
     for x in found[0]:
-        if not isinstance(x, _PLAIN) and type(x) not in _leaf_types and _adopt(x):
+        if isinstance(x, _PLAIN):
+            _seen.add(type(x))
+        elif type(x) not in _leaf_types and _adopt(x):
             return flatten(tree)
     return found
 

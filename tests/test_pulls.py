@@ -76,3 +76,9 @@ def test_what_is_kept_is_bounded_and_holds_no_data():
     base = fd.Device.cpu(fusion=False).base
     assert len(base.pulls.known) <= 2048
     assert not [x for key in base.pulls.known for x in key if isinstance(x, fd.Tensor)]
+
+
+def test_a_param_that_was_kept_is_a_tensor():
+    p = fd.Param([2.0, 3.0], device=fd.Device.cpu(fusion=False))
+    for _ in range(3):
+        assert fd.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(p, p)[0].tolist() == [2.0, 3.0]

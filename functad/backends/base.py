@@ -47,7 +47,7 @@ class BaseBackend(ABC):
             refuse(op, inputs, params, error)
         if type(out) is tuple:
             if op.out_types is not None:
-                return tuple([Tensor(self, o, None, *t) for o, t in zip(out, op.out_types, strict=True)])
+                return tuple([Tensor(self, o, None, s, d) for o, (s, d) in zip(out, op.out_types, strict=True)])
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 

@@ -58,7 +58,7 @@ class Pulls:
         types: list[Any] = [g._shape, g._dtype]
         given = [g]
         for x, parent in zip(res.inputs, node.parents):  # noqa: B905  # equally long, and this is the hot path
-            if type(x) is Tensor:
+            if isinstance(x, Tensor):
                 if x._backend is not base:
                     return op.pull(g, res, node.parents)
                 given.append(x)
@@ -69,7 +69,7 @@ class Pulls:
                     types += (x.shape, x.dtype)
         out = res.out
         if out is not None:
-            if type(out) is not Tensor or out._backend is not base:
+            if not isinstance(out, Tensor) or out._backend is not base:
                 return op.pull(g, res, node.parents)
             given.append(out)
         if tracing.get() is not None:
@@ -93,7 +93,7 @@ class Pulls:
             fresh = trace.input(g._shape, g._dtype)
             inputs = [
                 trace.input(x._shape, x._dtype)
-                if type(x) is Tensor
+                if isinstance(x, Tensor)
                 else x
                 if x is None or type(x) is Type
                 else Type(x.shape, x.dtype)

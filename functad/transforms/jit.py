@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from functad import dtypes, tree
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor, bind, tracing
+from functad.dispatch import Handle, base_backend, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
@@ -30,7 +30,9 @@ class _Entry(NamedTuple):
     op: StagedOp
     hidden: tuple[int | Any, ...]  # places among the reachable tensors, or tensors found otherwise
     structure: tree.Structure  # of the result
-    outputs: tuple[int | Any, ...]  # places among the op's outputs, or constants
+    outputs: (
+        tuple[int | Any, ...] | None
+    )  # places among the op's outputs, or constants; None for the outputs as they are
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
 
@@ -60,21 +62,19 @@ class Jitted:
         leaves, structure = tree.flatten(dynamic)
         outside, containers = self._captures.look()
         params = ids_of(leaves), ids_of(outside)
-        tensors = [
-            x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
-            for i, x in enumerate(leaves)
-        ]
-        base = base_tensor(tensors[0] if tensors else outside[0])._backend if tensors or outside else None
-        base = (base.base if isinstance(base, Trace) else base) or Device.default().base
+        if not all([isinstance(x, Handle) for x in leaves]):
+            leaves = [
+                x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
+                for i, x in enumerate(leaves)
+            ]
+        base: Any = base_backend(leaves[0] if leaves else outside[0]) if leaves or outside else Device.default().base
+        base = base.base if isinstance(base, Trace) else base
         key = (
             structure,
             static,
-            tuple([(x._shape, x._dtype) for x in tensors]),
-            tuple([(x._shape, x._dtype) for x in outside]),
-            _shared(outside),
-            containers,
-            pattern_of(leaves, params[0]),
-            pattern_of(outside, params[1]),
+            tuple([(x._shape, x._dtype) for x in leaves]),
+            _about(outside, params[1], containers) if outside else None,
+            pattern_of(leaves, params[0]) if params[0] else None,
             base,
             dtypes.x64_enabled(),
             is_strict(),
@@ -87,13 +87,13 @@ class Jitted:
                 "or make the argument dynamic."
             ) from None
         if entry is None:
-            entry = self._entries[key] = self._write_down(static, structure, tensors, outside, base, params)
+            entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params)
             if len(self._entries) > _MOST_KEPT:
                 self._entries.popitem(last=False)
         hidden = [outside[h] if type(h) is int else h for h in entry.hidden]
-        inputs = tensors + hidden
+        inputs = leaves + hidden if hidden else leaves
         outs = bind(entry.op, inputs) if inputs else base.run(entry.op, [], ())
-        results = [outs[o] if type(o) is int else o for o in entry.outputs]
+        results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
         if entry.made or entry.ids != params:
             with renamed(entry.ids, params, entry.made):
                 return tree.unflatten(entry.structure, results)
@@ -118,7 +118,7 @@ class Jitted:
             StagedOp(self._name, program, base, self._donate(structure)),
             tuple([places.get(id(x), x) for x, _ in trace.hidden.values()]),
             out_structure,
-            tuple([next(number) if isinstance(x, Handle) else x for x in outs]),
+            tuple([next(number) if isinstance(x, Handle) else x for x in outs]) if len(traced) < len(outs) else None,
             params,
             tuple({id for id in ids_of(found) if id and id not in params[0] and id not in params[1]}),
         )
@@ -215,6 +215,12 @@ def jit(
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
+
+
+def _about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, ...]:
+    """What the program depends on of the tensors that a function reaches."""
+    types = tuple([(x._shape, x._dtype) for x in outside])
+    return types, _shared(outside), containers, pattern_of(outside, params)
 
 
 def _shared(tensors: Sequence[Any]) -> tuple[int, ...] | None:
