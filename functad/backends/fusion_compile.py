@@ -27,7 +27,7 @@ from functad.tensor import Tensor
 _MOST_PLANS = 512
 _MOST_OPS = 100_000  # in the plans that are kept: what bounds the memory of executables
 _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
-_SHARE = 0.1  # of the time compiling is expected to take that is spent op by op before
+_SHARE = 0.25  # of the time compiling is expected to take that is spent op by op before
 
 
 COMPILERS: WeakSet[Compiler] = WeakSet()
@@ -44,6 +44,7 @@ class Compiler:
         self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0})
         self.singles: Counter[str] = Counter()  # by name
         self.seconds = 0.0  # spent compiling
+        self.pace = 2.5  # how much longer compiling takes here than plans expect; measured as it goes
         self.compiled_ops = 0
         COMPILERS.add(self)
 
@@ -85,7 +86,7 @@ class Compiler:
         if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
             self._compile(plan, recording, build, warm=False)
             return plan.call is not None
-        if plan.fastest * plan.met > _SHARE * plan.cost and not is_strict():
+        if plan.fastest * plan.met > _SHARE * self.pace * plan.cost and not is_strict():
             plan.compiling = True
             self._worker.submit(Context().run, self._compile, plan, _stand_in(recording, plan), build)
         return False
@@ -121,6 +122,7 @@ class Compiler:
         plan.building = None
         self.counts["compiled"] += 1
         self.seconds += seconds
+        self.pace += 0.3 * (seconds / plan.cost - self.pace)
         self.compiled_ops += plan.count
 
     def wait(self) -> None:

@@ -417,7 +417,7 @@ def _extend(
     if dtypes.float64 in [t.dtype for t in given]:
         fusion.requires(dtypes.float64, op.name)
     made = abstract(op, params, given, recording.x64)
-    state.novel = parent.novel + fusion.is_novel(op, params, given)
+    state.novel = fusion.is_novel(op, params, given)
     single = type(made) is Type
     outs: tuple[Type, ...] = (made,) if single else made
     smooth = tape is not None and op.differentiable and any(wanted)

@@ -50,7 +50,9 @@ class Plan:
         self.results += [(live.index(p), False, False) for p in below]
         self.on_tape = [k.role != CONSTANT for k in self.inputs]
         self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
-        self.novel = state.novel - (self.steps[0].parent.novel if self.steps else 0)  # type: ignore[union-attr]
+        self.novel = sum([step.novel for step in self.steps])
+        for step in self.steps:
+            step.novel = 0  # other structures that begin alike are not new for that
         self.met = 0
         self.used = 0
         self.fastest = math.inf  # seconds, op by op
