@@ -92,7 +92,19 @@ class Layout:
     Two layouts are equal if their Modules differ in nothing but tensors, ids and what is frozen.
     """
 
-    __slots__ = ("_hash", "_key", "direct", "entries", "kind", "marks", "names", "nests", "static", "training")
+    __slots__ = (
+        "_hash",
+        "_key",
+        "direct",
+        "entries",
+        "is_marked",
+        "kind",
+        "marks",
+        "names",
+        "nests",
+        "static",
+        "training",
+    )
 
     def __init__(self, kind: type, fields: dict[str, Any], training: bool):
         self.kind = kind
@@ -103,6 +115,7 @@ class Layout:
         self.entries: tuple[Any, ...] = ()  # the places of the children as `tree` writes them
         self.names: tuple[str, ...] = ()  # the places as files and patterns write them: layers.0
         self.marks: tuple[Mark | None, ...] = ()
+        self.is_marked = False  # whether there are Params among the children
         self._key: Any = None
         self._hash: int | None = None
 
@@ -130,6 +143,7 @@ class Layout:
         layout.entries = tuple([place[0] if len(place) == 1 else place for place in search.places])
         layout.names = tuple([".".join(map(str, place)) for place in search.places])
         layout.marks = tuple([x.mark if type(x) is Param else None for x in search.children])
+        layout.is_marked = any(mark is not None for mark in layout.marks)
         return layout, tuple(search.children)
 
     def build(self, children: Sequence[Any]) -> Any:
@@ -138,7 +152,9 @@ class Layout:
         if others is not None and any(mark is not None and mark.id in others for mark in self.marks):
             marks = [m if m is None or m.id not in others else m.called(others[m.id]) for m in self.marks]
             self = self.but(marks, self.training)  # noqa: PLW0642
-        children = tuple([x if mark is None else wrap(x, mark) for x, mark in zip(children, self.marks, strict=True)])
+        if self.is_marked:
+            children = [x if m is None else wrap(x, m) for x, m in zip(children, self.marks, strict=True)]
+        children = tuple(children)
         module: Any = object.__new__(self.kind)
         fields = module.__dict__
         fields.update(self.static)
@@ -146,7 +162,8 @@ class Layout:
             fields[name] = children[index]
         for name, nest in self.nests:
             fields[name] = nest.build(children)
-        seal(module, self, children)
+        _set(module, "_layout", self)  # as seal does
+        _set(module, "_children", children)
         return module
 
     def but(self, marks: Sequence[Mark | None], training: bool) -> Layout:
@@ -155,6 +172,7 @@ class Layout:
         for name in ("kind", "static", "direct", "nests", "entries", "names"):
             setattr(new, name, getattr(self, name))
         new.marks = tuple(marks)
+        new.is_marked = self.is_marked
         new.training = training
         same = training == self.training
         new._key, new._hash = (self._key, self._hash) if same else (None, None)
@@ -258,10 +276,13 @@ def _hidden(value: Any, path: str, depth: int = 4) -> str:
     return next((found for name, x in inside if (found := _hidden(x, name, depth - 1))), "")
 
 
+_set = object.__setattr__
+
+
 def seal(module: Any, layout: Layout | None, children: tuple[Any, ...]) -> None:
     """End the construction of a Module."""
-    object.__setattr__(module, "_layout", layout)
-    object.__setattr__(module, "_children", children)
+    _set(module, "_layout", layout)
+    _set(module, "_children", children)
 
 
 def is_module(value: Any) -> bool:
