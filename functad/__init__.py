@@ -9,6 +9,7 @@ from functad import nn as nn
 from functad import numpy as numpy
 from functad import ops as ops
 from functad import optim as optim
+from functad import quant as quant
 from functad import random as random
 from functad import special as special
 from functad import testing as testing
@@ -60,6 +61,8 @@ from functad.ops.transfer import stop_gradient as stop_gradient
 from functad.param import Param as Param
 from functad.param import ParamId as ParamId
 from functad.profile import profile as profile
+from functad.quant import QuantScheme as QuantScheme
+from functad.quant import QuantTensor as QuantTensor
 from functad.random import seed as seed
 from functad.records import LoadReport as LoadReport
 from functad.records import load as load

@@ -208,6 +208,14 @@ class Methods(Handle):
         """The complex conjugate."""
         return ops.conj(self)
 
+    def quantize(self, scheme: Any, scale: Any) -> ops.QuantTensor:
+        """As 8-bit integers times given scales; see `fd.QuantScheme`."""
+        return ops.quantize(self, scheme, scale)
+
+    def quantize_dynamic(self, scheme: Any) -> ops.QuantTensor:
+        """As 8-bit integers times the smallest scales under which nothing is clipped."""
+        return ops.quantize_dynamic(self, scheme)
+
     # --- indices and order
 
     def nonzero(self) -> tuple[Tensor, ...]:

@@ -33,6 +33,7 @@ from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.order import *
 from functad.ops.pick import *
+from functad.ops.quantize import *
 from functad.ops.reduce import *
 from functad.ops.resample import *
 from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, multilinear, neg, nondiff, reduction

@@ -24,6 +24,8 @@ from functad.ops.axes import normalize_axis
 from functad.ops.diagonal import diagonal_op
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
+from functad.ops.quantize import QuantTensor
+from functad.ops.quantize import product as quant_product
 from functad.ops.rules import mul, multilinear, reshape_op, sum_op
 from functad.ops.shape import moveaxis, reshaped, roll
 
@@ -126,6 +128,8 @@ def matmul(x: Any, y: Any) -> Any:
     >>> fd.ops.matmul([[1, 2], [3, 4]], [1, 1]).tolist()
     [3, 7]
     """
+    if isinstance(y, QuantTensor) or isinstance(x, QuantTensor):
+        return quant_product(x, y)
     x, y = _pair("matmul", x, y)
     xs, ys = x._shape, y._shape
     if not xs or not ys:
