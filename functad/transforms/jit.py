@@ -62,7 +62,7 @@ class Jitted:
         leaves, structure = tree.flatten(dynamic)
         outside, containers = self._captures.look()
         params = ids_of(leaves), ids_of(outside)
-        if not all([isinstance(x, Handle) for x in leaves]):
+        if not all([isinstance(x, Handle) for x in leaves]):  # noqa: C419  # a list is quicker
             leaves = [
                 x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
                 for i, x in enumerate(leaves)
