@@ -21,6 +21,7 @@ from functad import dtypes
 from functad.backends.base import refuse
 from functad.backends.trace import abstract
 from functad.dispatch import pending as local
+from functad.dispatch import tracing
 from functad.dtypes import DType
 from functad.errors import FunctadError
 from functad.levels import BASE, _unrecorded
@@ -316,7 +317,7 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
         if not getattr(base, "fuses", False):
             return None
         recording = _ready(base, tape)
-    if tape.level[0] <= _unrecorded.get():
+    if tape.level[0] <= _unrecorded.get() or tracing.get() is not None:
         return None
     return _step(recording, tape, op, inputs, params)
 
