@@ -109,7 +109,7 @@ def logsumexp(
     a, b = operands("logsumexp", "float", (a, b))
     a, b = ops.broadcast_arrays(a, b)
     a = ops.where(b == 0, float("-inf"), a)
-    top = ops.max(ops.stop_gradient(a), axis, keepdims=True)
+    top = ops.max(ops.real(ops.stop_gradient(a)), axis, keepdims=True)
     top = ops.where(ops.isfinite(top), top, 0.0)
     total = ops.sum(b * ops.exp(a - top), axis, keepdims)
     top = top if keepdims else top.reshape(total.shape)

@@ -345,3 +345,22 @@ def test_sinc_is_accurate_at_every_distance_from_0():
         for device in DEVICES.values():
             found = ops.elementary.sinc_op(double(x, device), order=order).numpy()
             np.testing.assert_allclose(found, exact, rtol=1e-11, atol=1e-13 * PI**order)
+
+
+def test_integers_to_negative_integers_are_no_integers(device):
+    """XLA gives 0 or garbage without a word."""
+    x, y = (fd.tensor(v, dtype="int32", device=device) for v in ([2, 1, -1, 0], [-1, -2, -3, -1]))
+    with pytest.raises(fd.errors.ArgumentError, match="float32"):
+        _ = x**y
+    if device != fd.Device.numpy():  # jit cannot look: truncated, as integers are
+        assert fd.jit(lambda x, y: x**y)(x, y).tolist() == [0, 1, -1, 0]
+
+
+def test_complex_logarithms_of_sums_are_principal(device):
+    x, y = np.array([1 + 2j, 1 + 3j]), np.array([2 - 1j, 1 + 3.1j])
+    a, b = (fd.tensor(v, dtype="complex128", device=device) for v in (x, y))
+    np.testing.assert_allclose(fd.numpy.logaddexp(a, b).numpy(), np.log(np.exp(x) + np.exp(y)))
+    many = fd.tensor([1 + 3j, 2 + 3j, 1 + 3.5j], dtype="complex128", device=device)
+    want = np.log(np.exp(many.numpy()).sum())
+    np.testing.assert_allclose(ops.logsumexp(many).numpy(), want)
+    np.testing.assert_allclose(fd.special.logsumexp(many, b=[1.0, 1.0, 1.0]).numpy(), want)

@@ -236,3 +236,19 @@ def test_numbers_for_targets():
     distance = lambda x, y: abs(x - y).sum(-1)  # noqa: E731
     x = fd.tensor([[0.0, 1.0]])
     assert F.triplet_margin_with_distance_loss(x, x + 1, x + 3, distance_function=distance).item() == 0.0
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=["xla", "numpy"])
+def test_classes_of_a_small_integer_type(device):
+    """With 300 classes an int8 target holds 100, but not 300; uint8 not -100, the index to ignore."""
+    x = fd.zeros((2, 300), device=device)
+    for dtype in ("int8", "uint8"):
+        target = fd.tensor([100, 3], dtype=dtype, device=device)
+        for loss in (F.cross_entropy(x, target), fd.jit(F.cross_entropy)(x, target)):
+            np.testing.assert_allclose(loss.item(), np.log(300), rtol=1e-5)
+        assert F.nll_loss(x, target).item() == 0.0
+
+
+def test_the_distance_of_complex_points_is_real():
+    x, y = (fd.tensor([[v]], dtype="complex64") for v in (3 + 1j, 5j))
+    assert F.pairwise_distance(x, y, eps=0.0).tolist() == [5.0]

@@ -7,7 +7,7 @@ import pytest
 
 import functad as fd
 import functad.numpy as fnp
-from functad.errors import ArgumentError, ConcreteValueError, OutOfBoundsError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, ConcreteValueError, OutOfBoundsError, ShapeError
 
 RNG = np.random.default_rng(3)
 X, V, W = RNG.normal(size=(3, 4)), RNG.normal(size=5), RNG.normal(size=7)
@@ -155,6 +155,46 @@ def test_arrays_go_to_the_device_of_the_tensor_beside_them(call):
     assert call(np.array([1.0, 2.0, 4.0]), fd.tensor([1.0, 2.0, 3.0], device=device)).device == device
 
 
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=["xla", "numpy"])
+def test_numbers_of_small_integer_types_count_along_long_axes(device):
+    """An axis of 400 has no length in uint8, which its indices may have."""
+    u, x = np.array([1, 200, 0, 3], np.uint8), np.arange(400.0)
+    t = fd.tensor(x, device=device)
+    i, small = fd.tensor(u, dtype="uint8", device=device), fd.tensor([1, 100, 0, -1], dtype="int8", device=device)
+    for found, want in (
+        (fnp.take(t, small, mode="wrap"), x[[1, 100, 0, -1]]),
+        (fnp.take(t, i, mode="clip"), x[u]),
+        (fnp.bincount(i, minlength=300), np.bincount(u, minlength=300)),
+        (fnp.unravel_index(i, (20, 20))[0], [0, 10, 0, 0]),
+        (fnp.ravel_multi_index((i, i), (300, 300)), [301, 60200, 0, 903]),
+        (fnp.insert(t, i, 7.0), np.insert(x, u.astype(int), 7.0)),
+    ):
+        np.testing.assert_array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=["xla", "numpy"])
+def test_integers_are_convolved_exactly(device):
+    """Not in floats, which hold 24 bits, or saturate when cast back."""
+    for values in (np.array([100_000_001, 3, 7], np.int32), np.array([1, 200, 0], np.uint8)):
+        x = fd.tensor(values, dtype=values.dtype, device=device)
+        for mode in ("full", "same", "valid"):
+            want = np.convolve(values, values[:2], mode)
+            np.testing.assert_array_equal(fnp.convolve(x, x[:2], mode).numpy(), want)
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=["xla", "numpy"])
+def test_comparing_with_integers_out_of_range(device):
+    x = fd.tensor([1, 200], dtype="uint8", device=device)
+    assert (x == 300).tolist() == [False, False]
+    assert (x < 300).tolist() == (x > -1).tolist() == [True, True]
+    assert (300 > x).tolist() == [True, True]
+
+
+def test_rolling_by_nothing():
+    assert fnp.roll([1, 2], ()).tolist() == [1, 2]
+    assert fnp.roll([[1, 2]], (), ()).tolist() == [[1, 2]]
+
+
 # --- errors
 
 
@@ -179,6 +219,7 @@ def test_arrays_go_to_the_device_of_the_tensor_beside_them(call):
         (lambda x: fd.vmap(lambda r: fnp.compress(r > 0, r))(x.reshape(1, 3)), ConcreteValueError, "masks"),
         (lambda x: fnp.cumulative_sum(x.reshape(3, 1)), ArgumentError, "axis=0"),
         (lambda x: fnp.std(x, ddof=1, correction=2), ArgumentError, "two names"),
+        (lambda x: fnp.hsplit(x, "abc"), ArgumentTypeError, "number of parts"),
     ],
 )
 def test_errors_say_what_to_write(call, error, message):

@@ -399,7 +399,7 @@ def _positions(obj: Any, where: str) -> Any:
     if isinstance(obj, slice) or obj is None:
         return obj
     found = host(obj, where)
-    return found.astype(np.int64) if found.size == 0 else found
+    return found.astype(np.int64) if found.size == 0 or found.dtype.kind in "iu" else found
 
 
 # --- questions

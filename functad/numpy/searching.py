@@ -22,6 +22,7 @@ from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
+from functad.ops.slices import position
 
 __all__ = [
     "argpartition", "argsort", "argwhere", "choose", "compress", "digitize", "extract", "fill_diagonal", "flatnonzero",
@@ -123,6 +124,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 
 def _inside(index: Any, n: int, mode: str, where: str) -> Any:
+    index = position(index)
     if mode == "wrap":
         return ops.remainder(index, n)
     if mode == "clip":
@@ -321,7 +323,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     [[1, 1], [0, 2]]
     """
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    rest = operand(indices, where="unravel_index")
+    rest = position(operand(indices, where="unravel_index"))
     total = math.prod(sizes)
     rest = _inside(ops.where(rest < 0, rest + total, rest), total, "raise", "unravel_index")
     found = []

@@ -15,6 +15,7 @@ from functad.numpy.arguments import beside, counted, host, named
 from functad.numpy.reductions import average
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
+from functad.ops.slices import position
 
 __all__ = [
     "bincount", "convolve", "corrcoef", "correlate", "cov", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",
@@ -151,6 +152,7 @@ def _counts(index: Any, length: int, weights: Any) -> Any:
             values = values.astype(dtypes.default_float())
         if values._shape != index._shape:
             raise ShapeError(f"weights of shape {values.shape} do not fit the data, of shape {index.shape}.")
+    index = position(index)
     inside = ops.logical_and(index >= 0, index < length)
     places = ops.where(inside, index, length)
     zeros = ops.broadcast_to(operand(0, values, values._dtype), (length + 1,))

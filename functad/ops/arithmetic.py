@@ -14,6 +14,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, DTypeError
 from functad.ops.logic import gate, greater, greater_equal, less, less_equal
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, operands
+from functad.ops.plan import every_value
 from functad.ops.rules import (
     ONE,
     PAIR,
@@ -237,6 +238,10 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
         return xp.power(x.astype(dtypes.float32), y.astype(dtypes.float32)).astype(x.dtype)
     if dtypes.is_inexact(x.dtype) and not dtypes.is_inexact(y.dtype):
         y = y.astype(x.dtype)
+    if y.dtype.kind == "i" and x.dtype.kind != "f":
+        # whole numbers: 1 / x**-y, truncated; where values are known, `pow` has refused it
+        power = xp.power(x, xp.where(y < 0, -y % 2, y).astype(y.dtype))
+        return xp.where((y < 0) & (xp.abs(x) != 1), xp.zeros_like(power), power)
     return xp.power(x, y)
 
 
@@ -282,6 +287,12 @@ def pow(x: Any, y: Any) -> Any:
     x, y = operands("pow", "numeric", (x, y))
     if x._dtype == dtypes.bool_:
         x, y = cast(x, dtypes.default_int()), cast(y, dtypes.default_int())
+    if y._dtype.kind == "i":
+        exponents = every_value(y)
+        if exponents is not None and (exponents < 0).any():
+            raise ArgumentError(
+                f"pow: {x.dtype} to the negative integer {exponents.min()} is no integer; write x.astype('float32') ** y."
+            )
     return bind(pow_op, (x, y))
 
 

@@ -128,7 +128,14 @@ def index_add(x: Any, axis: int, indices: Any, values: Any) -> Any:
     """
     x = operand(x, where="index_add")
     indices = one_axis(integers(indices, x, "index_add"), "index_add")
-    return _update(x, along(normalize_axis(axis, x.ndim, "index_add"), indices), values, "add", "index_add")
+    axis = normalize_axis(axis, x.ndim, "index_add")
+    values = _cast(values, x, "index_add")
+    if values.ndim not in (0, x.ndim):
+        raise ShapeError(
+            f"index_add: values has the {x.ndim} axes of x, whose shape is {x.shape}, axis {axis} with the length of the "
+            f"indices; got shape {values.shape}. To add one slice at every index write values.expand_dims({axis})."
+        )
+    return _update(x, along(axis, indices), values, "add", "index_add")
 
 
 def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -> Any:

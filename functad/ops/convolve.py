@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from functad import dtypes
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
@@ -18,16 +21,29 @@ from functad.ops.slices import Cut, slice_op
 __all__ = ["convolve", "correlate"]
 
 
-def _full(xp: Any, x: Any, y: Any) -> Any:
+def _whole(x: Any, y: Any, mode: str) -> Any:
+    """A convolution of integers on XLA, where jax.numpy would compute in floats."""
+    turned, n = y[::-1], len(y)
+    x = jnp.pad(x, n - 1) if mode == "full" else x
+    windows = x[np.arange(len(x) - n + 1)[:, None] + np.arange(n)]
+    return jnp.sum(windows * turned, 1, dtype=x.dtype)
+
+
+def _convolution(xp: Any, x: Any, y: Any, mode: str) -> Any:
     wide = dtypes.accumulator(x.dtype)
-    return xp.convolve(x.astype(wide), y.astype(wide), mode="full").astype(x.dtype)
+    if xp is not np and x.dtype.kind in "iu":
+        return _whole(x, y, mode)
+    return xp.convolve(x.astype(wide), y.astype(wide), mode=mode).astype(x.dtype)
+
+
+def _full(xp: Any, x: Any, y: Any) -> Any:
+    return _convolution(xp, x, y, "full")
 
 
 def _valid(xp: Any, x: Any, y: Any) -> Any:
     if len(x) < len(y):  # NumPy would exchange them
         raise ShapeError(f"correlate_valid: the first vector is the longer one, got lengths {len(x)} and {len(y)}.")
-    wide = dtypes.accumulator(x.dtype)
-    return xp.convolve(x.astype(wide), y.astype(wide)[::-1], mode="valid").astype(x.dtype)
+    return _convolution(xp, x, y[::-1], "valid")
 
 
 convolve_op: Op = multilinear(

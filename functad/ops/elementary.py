@@ -83,6 +83,13 @@ def _expit(xp: Any, x: Any) -> Any:
     return 1 / (1 + xp.exp(-x)) if x.dtype.kind == "c" else _real_expit(xp, x)
 
 
+def _logaddexp(xp: Any, x: Any, y: Any) -> Any:
+    if xp is not np or x.dtype.kind != "c":
+        return xp.logaddexp(x, y)
+    top = np.maximum(x.real, y.real)  # NumPy's takes real numbers only
+    return top + np.log(np.exp(x - top) + np.exp(y - top))
+
+
 # --- exponentials, logarithms, roots
 
 exp = elementwise("exp", lambda xp, x: xp.exp(x), lambda out: out, promote="float", samples=ONE, doc="e to the x.")
@@ -113,7 +120,7 @@ difference = elementwise(
     doc="x - y, but 0 for two equal infinities.",
 )  # fmt: skip
 logaddexp = elementwise(
-    "logaddexp", widened(lambda xp, x, y: xp.logaddexp(x, y)),
+    "logaddexp", widened(lambda xp, x, y: _logaddexp(xp, x, y)),
     lambda x, y: sigmoid(difference(x, y)), lambda x, y: sigmoid(difference(y, x)),
     promote="float", samples=PAIR, doc="log(exp(x) + exp(y)), stable.",
 )  # fmt: skip

@@ -204,7 +204,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = operand(x, where="split")
     axis = normalize_axis(axis, x.ndim, "split")
     length = x.shape[axis]
-    if not hasattr(indices_or_sections, "__len__"):
+    if not hasattr(indices_or_sections, "__len__") or isinstance(indices_or_sections, str):
         sections = _count(indices_or_sections, "split")
         if length % sections:
             raise ShapeError(
@@ -223,7 +223,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     [[0, 1, 2], [3, 4]]
     """
     x = operand(x, where="array_split")
-    if hasattr(indices_or_sections, "__len__"):
+    if hasattr(indices_or_sections, "__len__") and not isinstance(indices_or_sections, str):
         return split(x, indices_or_sections, axis)
     axis = normalize_axis(axis, x.ndim, "array_split")
     each, more = divmod(x.shape[axis], sections := _count(indices_or_sections, "array_split"))
@@ -358,6 +358,8 @@ def _several(xs: Any, where: str) -> list[Any]:
 
 
 def _count(sections: Any, where: str) -> int:
+    if not hasattr(sections, "__index__"):
+        raise ArgumentTypeError(f"{where}: takes a number of parts or the indices to cut at, got {sections!r}.")
     count = operator.index(sections)
     if count < 1:
         raise ArgumentError(f"{where}: the number of parts must be at least 1, got {count}.")

@@ -21,7 +21,8 @@ __all__ = ["log_softmax", "log_softmax_op", "logsumexp", "logsumexp_op", "softma
 def _exponentials(xp: Any, x: Any, axis: tuple[int, ...], masked: bool) -> tuple[Any, Any, Any, Any]:
     """The largest, what x exceeds it by, the exponentials of that, and their sum, in the accumulator's dtype."""
     x = x.astype(dtypes.accumulator(x.dtype))
-    top = xp.max(x, axis=axis, keepdims=True, initial=-xp.inf)
+    # the largest real part, so that a complex logarithm is the principal one
+    top = xp.max(xp.real(x), axis=axis, keepdims=True, initial=-xp.inf)
     if not masked:
         shifted = x - top
         weights = xp.exp(shifted)

@@ -81,12 +81,22 @@ def _common(name: str, promote: Promote, values: Sequence[Any]) -> DType:
     dtype = dtypes.promote(*strong) if strong else dtypes.of_scalar(max(weak, key=_kind_rank))
     for scalar in weak:
         dtype = dtypes.with_scalar(dtype, type(scalar))
+    if promote == "compare" and dtype.kind in "iu":
+        dtype = _holding(dtype, [x for x in weak if isinstance(x, int)])
     if promote == "float" and not dtypes.is_inexact(dtype):
         return dtypes.float_of(dtype)
     if promote == "count" and dtype == dtypes.bool_:
         return dtypes.default_int()
     if promote == "bits" and dtypes.is_inexact(dtype):
         raise DTypeError(f"{name}: takes integers or bools, got {dtype}; write x.astype(int) first.")
+    return dtype
+
+
+def _holding(dtype: DType, numbers: list[Any]) -> DType:
+    """An integer dtype that also holds numbers that are only compared with: no uint8 equals 300."""
+    for wide in (dtype, dtypes.int32, dtypes.int64):
+        if np.can_cast(dtype, wide) and all(np.iinfo(wide).min <= x <= np.iinfo(wide).max for x in numbers):
+            return wide
     return dtype
 
 

@@ -364,11 +364,13 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     shifts = [operator.index(s) for s in (shift if isinstance(shift, (tuple, list)) else (shift,))]
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ShapeError(f"roll: shift={shift!r} and axis={axis!r} must have as many entries, or one.")
+    if not axes or not shifts:
+        return unchanged(x)
     total = dict.fromkeys(axes, 0)
     count = max(len(axes), len(shifts))
-    for a, s in zip(axes * (count // len(axes) if axes else 0), shifts * (count // len(shifts)), strict=False):
+    for a, s in zip(axes * (count // len(axes)), shifts * (count // len(shifts)), strict=False):
         total[a] += s
-    return bind(roll_op, (x,), (tuple(total.values()), tuple(total))) if total else unchanged(x)
+    return bind(roll_op, (x,), (tuple(total.values()), tuple(total)))
 
 
 def astype(x: Any, dtype: Any) -> Any:

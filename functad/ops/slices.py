@@ -15,7 +15,7 @@ from jax import lax
 from functad.dispatch import bind
 from functad.dtypes import DType, int32, int64
 from functad.ops.op import Op, Samples, Type
-from functad.ops.rules import broadcast, linear, zeros
+from functad.ops.rules import broadcast, cast, linear, zeros
 
 __all__: list[str] = []
 
@@ -49,6 +49,11 @@ def piece_shape(cuts: Cuts) -> tuple[int, ...]:
 def position_dtype(n: int) -> DType:
     """The dtype of positions on an axis of length `n`."""
     return int32 if n <= 2**31 - 1 else int64
+
+
+def position(index: Any) -> Any:
+    """The ints of a tensor in a dtype that holds the length of an axis too: uint8 holds 200, but not 300."""
+    return cast(index, int32) if index._dtype.itemsize < 4 else index
 
 
 # --- XLA. `starts` has, for each axis that the piece can move along, its lowest position.

@@ -12,6 +12,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, OutOfBo
 from functad.ops.operand import operand, operands
 from functad.ops.plan import every_value
 from functad.ops.rules import widen
+from functad.ops.slices import position
 
 __all__: list[str] = []
 
@@ -89,7 +90,7 @@ def classes(where: str, target: Any, count: int, like: Any, ignore_index: int | 
             wrong &= values != ignore_index
         if wrong.any():
             refuse_class(where, int(values[wrong].flat[0]), count, ignore_index)
-    return target
+    return position(target)
 
 
 def refuse_class(where: str, index: int, count: int, ignore_index: int | None) -> NoReturn:

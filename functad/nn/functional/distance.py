@@ -54,7 +54,8 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     if shift:
         apart = ops.any(moved != 0, -1, keepdims=True)
         moved = ops.where(apart, moved + shift, shift)
-    return ops.astype(ops.norm(moved, p, -1, keepdim), x1.dtype)
+    length = ops.norm(moved, p, -1, keepdim)
+    return length if x1.dtype.kind == "c" else ops.astype(length, x1.dtype)
 
 
 def pdist(x: Any, p: float = 2.0) -> Any:
@@ -73,7 +74,8 @@ def pdist(x: Any, p: float = 2.0) -> Any:
         raise ArgumentError(f"pdist: p must not be negative, got {p}.")
     first, second = np.triu_indices(x.shape[0], 1)
     rows = wide(x)
-    return ops.astype(ops.norm(ops.take(rows, first, 0) - ops.take(rows, second, 0), p, -1), x.dtype)
+    lengths = ops.norm(ops.take(rows, first, 0) - ops.take(rows, second, 0), p, -1)
+    return lengths if x.dtype.kind == "c" else ops.astype(lengths, x.dtype)
 
 
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
