@@ -8,8 +8,12 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-import functad as fd
-from functad.levels import open_depth
+# Most of the time goes into compiling thousands of tiny programs, and their speed is not what is tested.
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+
+import functad as fd  # noqa: E402  # XLA reads its flags once
+from functad.levels import open_depth  # noqa: E402
 
 hypothesis.settings.register_profile("local", deadline=None, max_examples=30)
 hypothesis.settings.register_profile(
