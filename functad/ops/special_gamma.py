@@ -194,7 +194,7 @@ def _whole_first(rng: np.random.Generator, count: int) -> list[Any]:
 
 
 gammaln = elementwise(
-    "gammaln", widened(lambda xp, x: scipy.special.gammaln(x) if xp is np else jax.lax.lgamma(x)),
+    "gammaln", widened(lambda xp, x: scipy.special.gammaln(np.where(x == -np.inf, 0, x)) if xp is np else jax.lax.lgamma(x)),
     lambda x: digamma(x), promote="float", samples=POSITIVE, doc="log |gamma(x)|.",
 )  # fmt: skip
 gammasgn = nondiff(

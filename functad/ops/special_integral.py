@@ -89,7 +89,8 @@ log1p_ratio_op: Op = elementwise(
     doc="The derivative of log(1 + x) / x of some order.",
 )  # fmt: skip
 expi = elementwise(
-    "expi", _named("expi"), lambda x: exp(x) / x, promote="float", samples=POSITIVE,
+    "expi", widened(lambda xp, x: xp.where(x == xp.inf, x, _named("expi")(xp, x))), lambda x: exp(x) / x,
+    promote="float", samples=POSITIVE,
     doc="The exponential integral, of exp(t) / t from -inf to x.",
 )  # fmt: skip
 expn_op: Op = elementwise(
