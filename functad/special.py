@@ -55,9 +55,11 @@ from functad.ops import i1e as i1e
 from functad.ops import k0 as k0
 from functad.ops import k0 as modified_bessel_k0
 from functad.ops import k0e as k0e
+from functad.ops import k0e as scaled_modified_bessel_k0
 from functad.ops import k1 as k1
 from functad.ops import k1 as modified_bessel_k1
 from functad.ops import k1e as k1e
+from functad.ops import k1e as scaled_modified_bessel_k1
 from functad.ops import kl_div as kl_div
 from functad.ops import log1p as log1p
 from functad.ops import log_ndtr as log_ndtr

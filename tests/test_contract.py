@@ -289,6 +289,14 @@ def test_half_types_round_once(dtype, device):
     assert grads[x].numpy().astype(np.float32).tolist() == [[float(np.asarray(n).astype(x.dtype))] * n]
 
 
+def test_half_cross_rounds_once(device):
+    """1.0078125**2 - 1.015625 is 0 if the square is rounded before."""
+    x, y = ([1.0078125, 1.015625, 0.0], [1.0, 1.0078125, 0.0])
+    x, y = (fd.tensor(v, dtype="bfloat16", device=device) for v in (x, y))
+    z = ops.cross(x, y)
+    assert (z.dtype, z[2].item()) == (fd.bfloat16, 1.0078125**2 - 1.015625)
+
+
 def test_half_chain_rounds_once(device):
     x = fd.tensor(draw(3, 3), dtype="bfloat16", device=device)
     exact = np.linalg.multi_dot([x.numpy().astype(np.float64)] * 3)

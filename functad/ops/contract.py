@@ -26,7 +26,7 @@ from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.quantize import QuantTensor
 from functad.ops.quantize import product as quant_product
-from functad.ops.rules import mul, multilinear, reshape_op, sum_op
+from functad.ops.rules import cast, mul, multilinear, reshape_op, sum_op, widen
 from functad.ops.shape import moveaxis, reshaped, roll
 
 __all__ = ["cross", "dot", "inner", "kron", "matmul", "outer", "tensordot", "vdot", "vecdot"]
@@ -286,8 +286,9 @@ def cross(x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             "x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]."
         )
     _check_stack("cross", x.shape, y.shape, x.shape[:-1], y.shape[:-1])
+    dtype, x, y = x._dtype, widen(x), widen(y)  # a difference of rounded products has few digits left
     out = sub(mul(x, roll(y, -1, -1)), mul(roll(x, -1, -1), y))  # component i + 2 of the result
-    return moveaxis(roll(out, -1, -1), -1, axisc)
+    return moveaxis(cast(roll(out, -1, -1), dtype), -1, axisc)
 
 
 def _pair(where: str, x: Any, y: Any) -> tuple[Any, Any]:
