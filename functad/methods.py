@@ -106,6 +106,18 @@ class Methods(Handle):
             return ops.cumprod(self, axis)
         return ops.astype(ops.cumprod(ops.astype(self, dtype), axis), dtype)
 
+    def cummax(self, axis: int | None = None, return_indices: bool = False) -> Any:
+        """The largest element so far; over the flattened tensor without an axis."""
+        return ops.cummax(self, axis, return_indices)
+
+    def cummin(self, axis: int | None = None, return_indices: bool = False) -> Any:
+        """The smallest element so far; over the flattened tensor without an axis."""
+        return ops.cummin(self, axis, return_indices)
+
+    def logcumsumexp(self, axis: int | None = None) -> Tensor:
+        """Running log(sum(exp(x))), stable."""
+        return ops.logcumsumexp(self, axis)
+
     def softmax(self, axis: Axis = -1) -> Tensor:
         """exp(x) divided by its sum over the axis."""
         return ops.softmax(self, axis)
@@ -246,6 +258,32 @@ class Methods(Handle):
         """With slices of values added at indices along an axis."""
         return ops.index_add(self, axis, indices, values)
 
+    def scatter_reduce(
+        self, axis: int, indices: Any, values: Any, reduce: str, include_self: bool = True
+    ) -> Tensor:
+        """With values reduced into it: "sum", "prod", "mean", "amax" or "amin"."""
+        return ops.scatter_reduce(self, axis, indices, values, reduce, include_self)
+
+    def index_copy(self, axis: int, indices: Any, values: Any) -> Tensor:
+        """With slices of values written at indices along an axis."""
+        return ops.index_copy(self, axis, indices, values)
+
+    def index_fill(self, axis: int, indices: Any, value: Any) -> Tensor:
+        """With a value in the slices at indices along an axis."""
+        return ops.index_fill(self, axis, indices, value)
+
+    def index_select(self, axis: int, indices: Any) -> Tensor:
+        """The slices at a 1-d array of indices along an axis."""
+        return ops.index_select(self, axis, indices)
+
+    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+        """With `value` where the mask is true."""
+        return ops.masked_fill(self, mask, value)
+
+    def masked_scatter(self, mask: Any, source: Any) -> Tensor:
+        """With the elements of `source`, in order, where the mask is true."""
+        return ops.masked_scatter(self, mask, source)
+
     def mask_fill(self, mask: Any, value: Any) -> Tensor:
         """With `value` where the mask is true."""
         return ops.mask_fill(self, mask, value)
@@ -262,9 +300,13 @@ class Methods(Handle):
         """The indices that sort an axis (stable)."""
         return ops.argsort(self, axis, descending)
 
-    def topk(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-        """The `k` largest elements along an axis and their indices."""
-        return ops.topk(self, k, axis)
+    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+        """The `k` largest (or smallest) elements along an axis and their indices."""
+        return ops.topk(self, k, axis, largest, sorted)
+
+    def kthvalue(self, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
+        """The `k`-th smallest element along an axis and its index."""
+        return ops.kthvalue(self, k, axis, keepdims)
 
     def unfold(self, axis: int, size: int, step: int = 1) -> Tensor:
         """Sliding windows along an axis; the window is the new last axis."""

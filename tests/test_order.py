@@ -297,3 +297,29 @@ def test_vmap_of_running_ops(device):
     for fn in (ops.cumprod, ops.logcumsumexp, ops.cummax, ops.sort):
         g = fd.grad(lambda x, fn=fn: (fn(x) * x).sum())
         close(vmap(g)(x), np.stack([g(x[i]).numpy() for i in range(3)]), 1e-5, 1e-6)
+
+
+# --- the smallest, and one in order
+
+
+def test_topk_of_the_smallest(device):
+    x = fd.tensor([[3.0, math.nan, 1.0, 3.0], [0.0, -0.0, -1.0, 2.0]], device=device)
+    values, indices = x.topk(2, largest=False)
+    assert values.tolist() == [[1.0, 3.0], [-1.0, 0.0]]
+    assert indices.tolist() == [[2, 0], [2, 0]]
+    assert fd.grad(lambda x: (x.topk(1, axis=0, largest=False)[0]).sum())(fd.ones((2, 2), device=device)).tolist() == [
+        [1.0, 1.0],
+        [0.0, 0.0],
+    ]
+
+
+def test_kthvalue(device):
+    x = fd.tensor([[5.0, 4.0, 6.0], [1.0, 3.0, 2.0]], device=device)
+    assert [y.tolist() for y in x.kthvalue(2)] == [[5.0, 2.0], [0, 2]]
+    assert [y.tolist() for y in x.kthvalue(1, axis=0, keepdims=True)] == [[[1.0, 3.0, 2.0]], [[1, 1, 1]]]
+    assert fd.grad(lambda x: x.kthvalue(3)[0].sum())(x).tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    for k in (0, 4):
+        with pytest.raises(ShapeError, match="counts from 1"):
+            x.kthvalue(k)
+    with pytest.raises(ArgumentTypeError, match="must be an int"):
+        x.kthvalue(1.5)

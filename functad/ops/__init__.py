@@ -33,11 +33,13 @@ from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.order import *
 from functad.ops.pick import *
+from functad.ops.place import *
 from functad.ops.quantize import *
 from functad.ops.reduce import *
 from functad.ops.resample import *
 from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, multilinear, neg, nondiff, reduction
 from functad.ops.search import *
+from functad.ops.segment import *
 from functad.ops.shape import *
 from functad.ops.special_bessel import *
 from functad.ops.special_entropy import *

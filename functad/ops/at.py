@@ -146,7 +146,8 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
         axis: the axis that `indices` are positions of.
         indices: as many axes as `x`, along the others at most as long as it.
         values: broadcast to the shape of `indices`.
-        reduce: "set" writes them (the last of several counts), "add" adds them.
+        reduce: "set" writes them (the last of several counts), "add" adds them; "mul", "min" and "max" do as
+            `x.at[...]` does. For a mean, or without the element of `x`, see `scatter_reduce`.
 
     >>> import functad as fd
     >>> fd.ops.scatter(fd.zeros((2, 2)), 1, [[1], [0]], 5.0).tolist()
@@ -155,8 +156,10 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
     x = operand(x, where="scatter")
     axis = normalize_axis(axis, x.ndim, "scatter")
     indices = integers(indices, x, "scatter")
-    if reduce not in ("set", "add"):
-        raise ArgumentError(f"scatter: reduce={reduce!r} is neither 'set' nor 'add'; for others see x.at[...].")
+    if reduce not in _METHODS[:-1]:
+        raise ArgumentError(
+            f"scatter: reduce={reduce!r} is none of {', '.join(map(repr, _METHODS[:-1]))}; see also scatter_reduce."
+        )
     check_lengths(x, axis, indices, "scatter")
     grid: list[Any] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
     grid[axis] = indices

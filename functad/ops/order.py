@@ -16,7 +16,7 @@ from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import linear, nondiff, reshape_op, shift_axis
 
-__all__ = ["argsort", "argsort_op", "put_along_axis_op", "sort", "take_along_axis_op", "topk"]
+__all__ = ["argsort", "argsort_op", "kthvalue", "put_along_axis_op", "sort", "take_along_axis_op", "topk"]
 
 # NaN counts as the largest value, as in NumPy's ascending sort and in max: a sort has it last, a
 # descending one and topk first. Equal elements keep their order both ways.
@@ -134,8 +134,15 @@ def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
     return bind(argsort_op, (x,), (axis, bool(descending)))
 
 
-def topk(x: Any, k: int, axis: int | None = -1) -> tuple[Any, Any]:
+def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
     """The `k` largest elements along `axis`, largest first, and their indices.
+
+    Args:
+        x: the tensor.
+        k: how many; a part of the result's shape.
+        axis: where to look; the flattened tensor with None.
+        largest: False for the `k` smallest, smallest first.
+        sorted: torch's leave to return them in any order; they are sorted anyway.
 
     Among equal elements the first come first; NaN counts as the largest. Raises `ShapeError` if
     the axis has fewer than `k` elements.
@@ -146,17 +153,43 @@ def topk(x: Any, k: int, axis: int | None = -1) -> tuple[Any, Any]:
     ([6.0, 5.0], [2, 0])
     """
     x, axis = line(x, axis, "topk")
-    try:
-        count = operator.index(k)
-    except TypeError:
-        raise ArgumentTypeError(f"topk: k must be an int, got {k!r} of type {type(k).__name__}.") from None
+    count = _whole(k, "topk: k")
     if not 0 <= count <= x.shape[axis]:
         raise ShapeError(
             f"topk: k={count} elements of axis {axis}, which has {x.shape[axis]} (shape {x.shape}); k is at most that, "
             "and not negative."
         )
-    indices = bind(topk_op, (x,), (count, axis))
+    if largest:
+        indices = bind(topk_op, (x,), (count, axis))
+    else:
+        indices = bind(argsort_op, (x,), (axis, False))[(slice(None),) * axis + (slice(count),)]
     return bind(take_along_axis_op, (x, indices), (axis,)), indices
+
+
+def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> tuple[Any, Any]:
+    """The `k`-th smallest element along `axis` (from 1 on), and its index. The derivative goes to it alone.
+
+    >>> import functad as fd
+    >>> [y.item() for y in fd.ops.kthvalue(fd.tensor([5.0, 4.0, 6.0]), 2)]
+    [5.0, 0]
+    """
+    x, axis = line(x, axis, "kthvalue")
+    place = _whole(k, "kthvalue: k")
+    if not 1 <= place <= x.shape[axis]:
+        raise ShapeError(
+            f"kthvalue: k={place} counts from 1 up to the length of axis {axis}, {x.shape[axis]} (shape {x.shape})."
+        )
+    order = bind(argsort_op, (x,), (axis, False))
+    indices = order[(slice(None),) * axis + (slice(place - 1, place),)]
+    found = bind(take_along_axis_op, (x, indices), (axis,)), indices
+    return found if keepdims else (found[0].squeeze(axis), found[1].squeeze(axis))
+
+
+def _whole(k: Any, what: str) -> int:
+    try:
+        return operator.index(k)
+    except TypeError:
+        raise ArgumentTypeError(f"{what} must be an int, got {k!r} of type {type(k).__name__}.") from None
 
 
 def line(x: Any, axis: int | None, where: str) -> tuple[Any, int]:
