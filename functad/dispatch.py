@@ -87,8 +87,8 @@ tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)
 class _Pending(threading.local):
     recording: Any = None
     types: Any = (None, [])
-    at_once: int = 0  # how many ops run without being recorded; below 0, until further notice
-    short: int = 0  # recordings in a row that ended after a few ops with a tape that goes on
+    at_once: int = 0  # how many ops more run without being recorded; below 0, until further notice
+    futile: int = 0  # recordings that gained nothing, less those that did
 
 
 pending = _Pending()

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import functad as fd
+from functad.dispatch import pending
 
 
 @pytest.fixture
 def fused():
+    pending.at_once = pending.futile = 0  # what this thread ran before does not count
     return fd.Device.cpu(fusion=True)
 
 
@@ -109,3 +111,36 @@ def test_threads_may_observe_one_value_at_once(fused):
             t.join()
         assert len(set(got)) == 1
         assert len(got) == 8
+
+
+def turns(device, choices, read):
+    """A loss of one op after another as `choices` has it, and its gradient."""
+    w = x = fd.tensor([0.5, -0.25, 1.5], device=device.autodiff()).require_grad()
+    seen = []
+    for k in choices:
+        x = (x * 0.8, x * 0.9 - 0.01 * x * x, x.tanh() * 0.9, x.sin() * 0.85 + 0.001)[k]
+        if read:
+            seen.append(x[0].item())
+    loss = (x * x).sum()
+    return [*seen, loss.item(), *w.grad(loss.backward()).tolist()]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_code_that_gains_nothing_is_not_recorded(fused, read):
+    choices = np.random.default_rng(0).integers(0, 4, (40, 8)).tolist()
+    plain = fd.Device.cpu(fusion=False)
+    for c in choices[:20]:
+        np.testing.assert_allclose(turns(fused, c, read), turns(plain, c, read), rtol=1e-5)
+    before = fused.base.states
+    compiled = fused.base.compiler.counts["compiled"]
+    for c in choices[20:]:
+        turns(fused, c, read)
+    assert fused.base.states - before < 200
+    assert fused.base.compiler.counts["compiled"] - compiled <= 1
+    hits = fused.base.compiler.counts["hits"]
+    for _ in range(1000):  # what comes back is recorded and compiled after all
+        turns(fused, choices[0], read=False)
+        fused.base.compiler.wait()
+        if fused.base.compiler.counts["hits"] > hits + 5:
+            return
+    pytest.fail("not compiled")

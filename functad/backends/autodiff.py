@@ -8,7 +8,7 @@ from typing import Any
 
 from functad.backends.fusion_record import record_on
 from functad.device import DECORATORS, Device, GradientCheckpointing
-from functad.dispatch import base_tensor, bind, run_closed
+from functad.dispatch import base_tensor, bind, pending, run_closed
 from functad.dtypes import is_inexact
 from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
@@ -49,7 +49,7 @@ class Autodiff:
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
         x = inputs[0]
-        if (x._value if x._backend is self else x)._backend.fuses:
+        if (x._value if x._backend is self else x)._backend.fuses and not pending.at_once:
             deferred = record_on(self, op, inputs, params)
             if deferred is not None:
                 return deferred

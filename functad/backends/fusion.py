@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import Compiler
 from functad.backends.fusion_record import CONSTANT, Kind, Recording, State, Token, immediate, record
 from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
+from functad.backends.pulls import Pulls
 from functad.backends.staged import StagedOp
-from functad.backends.xla import Xla
+from functad.backends.xla import Xla, compiled
 from functad.device import FUSED
 from functad.dispatch import pending as local
 from functad.dtypes import DType
@@ -41,9 +42,12 @@ from functad.tensor import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
+_run = BaseBackend.run
 _FEW = 3  # ops that cost less as nodes of their own than as one compiled node
-_SHORT, _MOST_SHORT = 8, 3  # ops, and recordings of so few in a row
-_PAUSE = 256  # ops that run at once then
+_SHORT = 8  # ops of a recording that is not worth it if the tape goes on behind it
+_MOST_FUTILE = 3  # recordings that gained nothing
+_PAUSE = 256  # ops that run at once then; twice as many each time it happens again
+_MOST_DOUBLED = 6
 _MOST_STATES = 50_000
 
 
@@ -62,6 +66,7 @@ class Fusion(BaseBackend):
         self._seen: set[Any] = set()
         self._met: dict[float, tuple[int, int]] = {}  # how many recordings used a number, and the last of them
         self.compiler = Compiler()
+        self.pulls = Pulls(self)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
         self.ended.leaves = ()
@@ -71,12 +76,10 @@ class Fusion(BaseBackend):
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Record `op`; its type is known at once."""
-        out = None if op.whole else record(self, op, inputs, params)
-        return self._run_now(op, inputs, params) if out is None else out
-
-    def _run_now(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        self.compiler.count_single(op)
-        return super().run(op, inputs, params)
+        if not op.whole and (out := record(self, op, inputs, params)) is not None:
+            return out
+        self.compiler.singles[op.name] += 1
+        return _run(self, op, inputs, params)
 
     def root(self) -> State:
         """Where recordings start."""
@@ -105,8 +108,7 @@ class Fusion(BaseBackend):
         self.states = 0
         self.compiler.clear()
 
-    def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
-        return self.xla.compiled(op, params)
+    compiled = staticmethod(compiled)
 
     def array(self, data: Any, dtype: DType) -> Any:
         return self.xla.array(data, dtype)
@@ -150,6 +152,7 @@ class Fusion(BaseBackend):
     # --- observing
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
+        _resume()
         return self.xla.host(value)
 
     def jax_array(self, value: Any) -> Any:
@@ -212,13 +215,13 @@ class Fusion(BaseBackend):
         if plan.followed:
             with immediate(recording.x64):
                 arrays = self._run_taped(recording, plan)
-            local.short = local.short + 1 if plan.count <= _SHORT else 0
-            if local.short > _MOST_SHORT:  # code that looks at values all the time gains nothing from recording
-                local.at_once = _PAUSE
+            _weigh(plan, plan.count <= _SHORT)
         elif plan.count > 1 and self.compiler.ready(plan, recording, self._build_forward):
             arrays = self._call(plan, recording)
+            _weigh(plan, False)
         else:
             arrays = self._one_by_one(recording, plan)
+            _weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
@@ -233,17 +236,22 @@ class Fusion(BaseBackend):
         if self.compiler.ready(plan, recording, self._build_backward):
             arrays = self._call(plan, recording)
             found = self._swept(recording, plan, arrays)
+            _weigh(plan, False)
         else:
             with immediate(recording.x64):
                 arrays, found = self._replay(recording, plan, release)
+            _weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays)
         return found
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
+        if local.at_once:
+            with immediate(dtypes.x64_enabled()):
+                found = sweep(seeds, release, self.pulls)
+            _resume()
+            return found
         found = sweep(seeds, release)
-        if local.at_once > 0:
-            local.at_once = 0
         if local.recording is not None and any(g._backend is self for g in found.gradients.values()):
             self.end(local.recording)
         return found
@@ -328,8 +336,8 @@ class Fusion(BaseBackend):
         return results
 
     def _single(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
-        self.compiler.count_single(op)
-        return self.xla.compiled(op, params)(*inputs)
+        self.compiler.singles[op.name] += 1
+        return compiled(op, params)(*inputs)
 
     def _replay(self, recording: Recording, plan: Plan, release: bool = False) -> tuple[list[Any], Any]:
         """Run op by op; and backward, if the plan has a root."""
@@ -350,7 +358,7 @@ class Fusion(BaseBackend):
                 out = Autodiff.run(recording.tape, step.op, ins, step.params)
             else:
                 ins = [x if x._backend is self else x._value for x in ins]
-                out = self._run_now(step.op, ins, step.params)
+                out = self.run(step.op, ins, step.params)
             values += out if type(out) is tuple else [out]
             for p in plan.last[i]:
                 values[p] = None
@@ -358,7 +366,7 @@ class Fusion(BaseBackend):
         if plan.root is not None:
             loss = values[plan.root]
             seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
-            found = sweep([(loss._context, seed)], release)
+            found = sweep([(loss._context, seed)], release, self.pulls)
         recording.made.update({p: values[p] for p in plan.followed})
         self.compiler.counts["op by op"] += 1
         plan.fastest = min(plan.fastest, time.perf_counter() - start)
@@ -411,6 +419,23 @@ class Fusion(BaseBackend):
             self.end(local.recording)
         origins = () if recording.tape.functional else Origins(plan, recording)
         return found._replace(origins=[*found.origins, *origins])
+
+
+def _weigh(plan: Plan, futile: bool) -> None:
+    """Stop recording for a while where it gains nothing: values are looked at all the time, or nothing comes back."""
+    if not futile:
+        if plan.call is not None:
+            local.futile //= 2
+        return
+    local.futile = min(local.futile + 1, _MOST_FUTILE + _MOST_DOUBLED)
+    if local.futile > _MOST_FUTILE:
+        local.at_once = _PAUSE << local.futile - _MOST_FUTILE
+
+
+def _resume() -> None:
+    """Record again if the pause is over: where recordings usually begin, so the structures are those met before."""
+    if local.at_once == 1:
+        local.at_once = 0
 
 
 def _leaves(x: Tensor) -> Any:

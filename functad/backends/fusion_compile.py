@@ -86,7 +86,7 @@ class Compiler:
         if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
             self._compile(plan, recording, build, warm=False)
             return plan.call is not None
-        if plan.fastest * plan.met > _SHARE * self.pace * plan.cost and not is_strict():
+        if plan.met > 1 and plan.fastest * plan.met > _SHARE * self.pace * plan.cost and not is_strict():
             plan.compiling = True
             self._worker.submit(Context().run, self._compile, plan, _stand_in(recording, plan), build)
         return False
@@ -135,10 +135,6 @@ class Compiler:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "functad-compile")
         return self._executor
-
-    def count_single(self, op: Op) -> None:
-        """Note that an op ran by itself."""
-        self.singles[op.name] += 1
 
 
 def _stand_in(recording: Recording, plan: Plan) -> Recording:

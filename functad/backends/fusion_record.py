@@ -300,7 +300,7 @@ def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...
     recording = local.recording
     if recording is None or recording.fusion is not fusion:
         if local.at_once:
-            local.at_once -= local.at_once > 0
+            local.at_once -= local.at_once > 1  # the last one goes when a value is looked at
             return None
         recording = _ready(fusion, None)
     return _step(recording, None, op, inputs, params)
@@ -310,7 +310,7 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
     """`record` for ops of a tape: None unless its tensors lie directly on a device that fuses."""
     recording = local.recording
     if recording is None or recording.tape is not tape:
-        if local.at_once or tape.balanced:
+        if tape.balanced:
             return None
         x = inputs[0]
         base = x._value._backend if x._backend is tape else x._backend
