@@ -4,6 +4,8 @@ Write eager code on tensors, in object style (`loss.backward()`) or functional s
 (`fd.grad(f)(x)`); both run over one tape and one set of ops.
 """
 
+import typing as _typing
+
 from functad import errors as errors
 from functad import nn as nn
 from functad import numpy as numpy
@@ -50,6 +52,7 @@ from functad.errors import FunctadError as FunctadError
 from functad.gradients import GradientReport as GradientReport
 from functad.gradients import Gradients as Gradients
 from functad.gradients import Reason as Reason
+from functad.hints import missing_name as _missing_name
 from functad.module import Module as Module
 from functad.module import ParamGroup as ParamGroup
 from functad.module import field as field
@@ -93,3 +96,9 @@ from functad.transforms.vjp import vjp as vjp
 from functad.transforms.vmap import vmap as vmap
 
 __version__ = "0.1.0"
+
+
+if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, globals())

@@ -12,12 +12,14 @@ from functad import dtypes
 from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.keywords import explained
 from functad.ops.operand import as_array
 from functad.tensor import Tensor
 
 Shape = int | Sequence[int]
 
 
+@explained
 def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor with a copy of `data`: a number, nested lists or an array; a tensor is taken as it is.
 
@@ -41,6 +43,7 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
     return where.lift(where.base.put(array, wanted, "tensor"))
 
 
+@explained
 def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow)."""
     if isinstance(fill_value, Tensor):
@@ -58,12 +61,14 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
     return _make(np.full(as_shape(shape, "full"), np.asarray(fill_value)), wanted, device, "full")
 
 
+@explained
 def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor of zeros, float32 unless told otherwise."""
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "zeros")
     return _make(np.zeros(as_shape(shape, "zeros"), wanted), wanted, device, "zeros")
 
 
+@explained
 def ones(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor of ones, float32 unless told otherwise."""
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "ones")
@@ -76,6 +81,7 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Dev
     return _make(np.eye(n, m, k, wanted), wanted, device, "eye")
 
 
+@explained
 def arange(
     start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Device | None = None
 ) -> Tensor:

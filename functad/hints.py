@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
 from functad.errors import UnknownAttributeError
 
 _INSTEAD = {
@@ -41,6 +46,7 @@ _INSTEAD = {
     "ge": "x >= y",
     "dim": "x.ndim",
     "numel": "x.size",
+    "nelement": "x.size",
     "num_elements": "x.size",
     "element_size": "x.itemsize",
     "dims": "x.shape",
@@ -78,11 +84,192 @@ _INSTEAD = {
 }
 
 
+_MODULE = {
+    "eval": "model = model.valid(), which returns a model",
+    "state_dict": "model.save(path), or dict(model.named_parameters()) to look at them",
+    "load_state_dict": "model = model.load(weights), a file or a state_dict",
+    "cuda": "model = model.fork(fd.Device.gpu())",
+    "cpu": "model = model.fork(fd.Device.cpu())",
+    "to": "model = model.fork(device) or model = model.astype(dtype)",
+    "float": "model = model.astype('float32')",
+    "double": "model = model.astype('float64')",
+    "half": "model = model.astype('float16')",
+    "bfloat16": "model = model.astype('bfloat16')",
+    "zero_grad": "nothing: gradients are not accumulated, each backward() returns its own",
+    "requires_grad_": "model = model.train() or model = model.no_grad(), or model.freeze('encoder.*') for a part",
+    "requires_grad": "model = model.train() or model = model.no_grad(), or model.freeze('encoder.*') for a part",
+    "apply": "model = model.map(f), where f takes a tensor",
+    "modules": "model.named_modules()",
+    "children": "model.named_modules()",
+    "named_children": "model.named_modules()",
+    "buffers": "the field that holds it: tensors in fields that are no Params are buffers",
+    "named_buffers": "the field that holds it: tensors in fields that are no Params are buffers",
+    "register_buffer": "self.name = tensor: tensors that are no Params are buffers",
+    "register_parameter": "self.name = fd.Param(tensor)",
+    "register_module": "self.name = module",
+    "add_module": "self.name = module",
+    "register_forward_hook": "a subclass whose forward calls super().forward(...)",
+    "compile": "fd.jit(step), where step takes the model as an argument",
+    "init": "the class itself: its __init__ makes the parameters",
+    "bind": "model(x): a model holds its parameters",
+}
+
+_TORCH_NAMES = {
+    "functad": {
+        "cat": "fd.concatenate([x, y], axis)",
+        "concat": "fd.concatenate([x, y], axis)",
+        "mm": "x @ y",
+        "bmm": "x @ y",
+        "clamp": "x.clip(min, max)",
+        "randn": "fd.random.normal(fd.random.key(0), shape)",
+        "rand": "fd.random.uniform(fd.random.key(0), shape)",
+        "randint": "fd.random.randint(fd.random.key(0), shape, low, high)",
+        "randperm": "fd.random.permutation(fd.random.key(0), n)",
+        "manual_seed": "fd.seed(0)",
+        "from_numpy": "fd.tensor(array)",
+        "as_tensor": "fd.tensor(data)",
+        "asarray": "fd.tensor(data)",
+        "array": "fd.tensor(data)",
+        "cuda": "fd.Device.gpu()",
+        "devices": "fd.Device.cpu(), fd.Device.gpu(index)",
+        "float": "fd.float32",
+        "double": "fd.float64",
+        "half": "fd.float16",
+        "int": "fd.int32",
+        "long": "fd.int64",
+        "bool": "fd.bool_",
+        "inference_mode": "with fd.no_grad():",
+        "set_grad_enabled": "with fd.no_grad():",
+        "enable_grad": "nothing: recording is on outside fd.no_grad()",
+        "autograd": "loss.backward(), or fd.grad(f)",
+        "func": "fd.vmap, fd.grad, fd.jacrev and so on",
+        "compile": "fd.jit(f)",
+        "lax": "fd.scan, fd.cond, fd.switch, fd.while_loop, fd.fori_loop",
+        "tree_map": "fd.tree.map(f, tree)",
+        "tree_util": "fd.tree",
+        "utils": "fd.optim.clip_by_norm(1.0) for clip_grad_norm_, fd.checkpoint(f) for utils.checkpoint",
+        "remat": "fd.checkpoint(f)",
+        "pmap": "fd.vmap(f)",
+        "block_until_ready": "x.block_until_ready()",
+        "device_put": "x.to_device(device)",
+        "custom_gradient": "fd.custom_vjp(f)",
+        "detach": "x.detach()",
+    },
+    "functad.nn": {
+        "Module": "fd.Module",
+        "Parameter": "fd.Param(data)",
+        "ParameterList": "a list of Params in a field",
+        "ParameterDict": "a dict of Params in a field",
+        "ModuleList": "a list of Modules in a field: self.layers = [...]",
+        "ModuleDict": "a dict of Modules in a field: self.layers = {...}",
+        "utils": "fd.optim.clip_by_norm(1.0) for clip_grad_norm_",
+        "SyncBatchNorm": "nn.BatchNorm2d(features)",
+        "Dense": "nn.Linear(in_features, out_features)",
+        "Conv": "nn.Conv2d(in_channels, out_channels, kernel_size)",
+        "BatchNorm": "nn.BatchNorm1d(features), 2d or 3d",
+        "compact": "the layers as fields, made in __init__",
+        "UpsamplingNearest2d": "nn.Upsample(scale_factor=2)",
+        "UpsamplingBilinear2d": "nn.Upsample(scale_factor=2, mode='bilinear', align_corners=True)",
+    },
+    "functad.optim": {
+        "SGD": "fd.optim.sgd(learning_rate, momentum)",
+        "RMSprop": "fd.optim.rmsprop(learning_rate)",
+        "LBFGS": "fd.optim.lbfgs()",
+        "lr_scheduler": "a schedule as the learning rate: fd.optim.adam(fd.optim.cosine_decay_schedule(1e-3, steps))",
+        "clip_grad_norm_": "fd.optim.chain(fd.optim.clip_by_norm(1.0), fd.optim.adam(1e-3))",
+        "clip_grad_value_": "fd.optim.chain(fd.optim.clip_by_value(1.0), fd.optim.adam(1e-3))",
+        "Optimizer.update": "model, state = opt.step(model, grads, state)",
+        "Optimizer.zero_grad": "nothing: gradients are not accumulated, each backward() returns its own",
+        "Optimizer.state_dict": "fd.save(state, path), with the state that opt.init and opt.step return",
+        "Optimizer.load_state_dict": "state = fd.load(path, like=opt.init(model))",
+        "Optimizer.param_groups": "fd.optim.param_groups((pattern, optimiser), default=...) for groups, "
+        "opt.step(..., learning_rate=rate) for another rate",
+        "Optimizer.add_param_group": "fd.optim.param_groups((pattern, optimiser), default=...)",
+    },
+    "functad.nn.init": dict.fromkeys(
+        (
+            "xavier_uniform_",
+            "xavier_normal_",
+            "kaiming_uniform_",
+            "kaiming_normal_",
+            "normal_",
+            "uniform_",
+            "zeros_",
+            "ones_",
+            "constant_",
+            "orthogonal_",
+            "trunc_normal_",
+        ),
+        "model = model.replace({'fc.weight': nn.init.xavier_uniform(key, shape)}), or the like in __init__",
+    ),
+    "functad.random": {
+        "PRNGKey": "fd.random.key(seed)",
+        "randn": "fd.random.normal(key, shape)",
+        "rand": "fd.random.uniform(key, shape)",
+        "manual_seed": "fd.seed(0)",
+        "seed": "fd.seed(0)",
+    },
+    "functad.numpy": {
+        "flatten": "x.reshape(-1)",
+        "cat": "fnp.concatenate([x, y], axis)",
+        "logsumexp": "fd.special.logsumexp(x, axis)",
+    },
+}
+
+_ELSEWHERE = (
+    ("functad", "fd"),
+    ("functad.nn.functional", "fd.nn.functional"),
+    ("functad.numpy", "fd.numpy"),
+    ("functad.special", "fd.special"),
+    ("functad.nn", "fd.nn"),
+    ("functad.optim", "fd.optim"),
+)
+
+
 def missing_attribute(name: str) -> UnknownAttributeError:
     """The error for a name that tensors lack; what it is called here, where that is known."""
-    hint = ""
+    hint, plain = "", name.rstrip("_")
     if name in _INSTEAD:
         hint = f"; write {_INSTEAD[name]}"
     elif name.endswith("_") and not name.startswith("_"):
-        hint = f"; tensors are immutable: write x = x.{name.rstrip('_')}(...)"
+        hint = f"; tensors are immutable: write x = {_INSTEAD.get(plain, f'x.{plain}(...)')}"
     return UnknownAttributeError(f"tensors have no attribute {name!r}{hint}.")
+
+
+def missing_part(kind: str, name: str, have: Iterable[str], unfinished: bool) -> UnknownAttributeError:
+    """The error for a name that a Module lacks."""
+    fields = [n for n in have if not n.startswith("_")]
+    if name in _MODULE:
+        return UnknownAttributeError(f"{kind} has no attribute {name!r}; write {_MODULE[name]}.")
+    when = f", or not yet: assign self.{name} before reading it" if unfinished else ""
+    return UnknownAttributeError(
+        f"{kind} has no attribute {name!r}{when}; its fields are: {', '.join(fields) or 'none'}."
+    )
+
+
+def missing_name(module: str, name: str, have: Iterable[str] = ()) -> UnknownAttributeError:
+    """The error for a name that a module of functad lacks: what to write, where it is, or what is spelled like it."""
+    hint, known = "", _TORCH_NAMES.get(module, {})
+    if not name.startswith("_"):
+        plain = name.rstrip("_")
+        where = [there for path, there in _ELSEWHERE if path != module and _has(path, plain)]
+        near = difflib.get_close_matches(name, [n for n in have if not n.startswith("_")], n=1, cutoff=0.7)
+        if name in known:
+            hint = f"; write {known[name]}"
+        elif plain != name and plain in have:
+            hint = f"; tensors are immutable: write {plain}, which returns a new one"
+        elif where:
+            hint = f"; it is {where[0]}.{plain}"
+        elif near:
+            hint = f"; did you mean {near[0]!r}?"
+    return UnknownAttributeError(f"{module} has no {name!r}{hint}{'' if hint.endswith('?') else '.'}")
+
+
+def known_name(module: str, name: str) -> str | None:
+    """What to write for a name of another library, where that is known."""
+    return _TORCH_NAMES.get(module, {}).get(name)
+
+
+def _has(module: str, name: str) -> bool:
+    found: Any = sys.modules.get(module)
+    return found is not None and callable(vars(found).get(name))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from functad import ops
 from functad.dispatch import Handle
+from functad.keywords import explained
 from functad.ops.search import searchsorted
 
 if TYPE_CHECKING:
@@ -315,3 +317,9 @@ class Methods(Handle):
     def one_hot(self, num_classes: int) -> Tensor:
         """Integers as rows of a unit matrix."""
         return ops.one_hot(self, num_classes)
+
+
+_TOO_MANY = {"flatten": "x.reshape(x.shape[0], -1), or the layer nn.Flatten()"}
+for _name, _method in list(vars(Methods).items()):
+    if inspect.isfunction(_method) and not _name.startswith("_"):
+        setattr(Methods, _name, explained(_method, _TOO_MANY.get(_name)))

@@ -18,6 +18,7 @@ from functad.errors import (
     ShapeError,
 )
 from functad.hints import missing_attribute
+from functad.keywords import explained
 from functad.methods import Methods
 from functad.operators import Operators
 
@@ -173,6 +174,7 @@ class Tensor(Operators, Methods):
             self._context.retained = True
         return self
 
+    @explained
     def backward(self, cotangent: Any = None, retain_graph: bool = True) -> Gradients:
         """The gradients of this tensor with respect to every leaf that requires grad.
 

@@ -20,6 +20,7 @@ from functad.errors import (
     ShapeError,
     UnknownAttributeError,
 )
+from functad.keywords import explained
 
 
 @pytest.fixture
@@ -230,6 +231,22 @@ def test_reading_under_jax_tracing_explains_itself():
     (lambda x: x.__setitem__(0, 1), ImmutableError, r"x\.at\[i\]\.set\(v\)"),
     (lambda x: x.view(4), UnknownAttributeError, r"x\.reshape"),
     (lambda x: x.add_(1), UnknownAttributeError, r"immutable"),
+    (lambda x: x.masked_fill_(x > 1, 0), UnknownAttributeError, r"x = x\.mask_fill\(mask, value\)"),
+    (lambda x: x.flatten(1), ArgumentTypeError, r"x\.reshape\(x\.shape\[0\], -1\)"),
+    (lambda x: x.sum(dim=1), ArgumentTypeError, r"axis="),
+    (lambda x: x.mean(1, keepdim=True), ArgumentTypeError, r"keepdims="),
+    (lambda x: x.var(unbiased=True), ArgumentTypeError, r"ddof=1"),
+    (lambda x: x.backward(gradient=x), ArgumentTypeError, r"cotangent="),
+    (lambda x: fd.tensor(1.0, requires_grad=True), ArgumentTypeError, r"require_grad\(\)"),
+    (lambda x: fd.stack([x, x], dim=1), ArgumentTypeError, r"axis="),
+    (lambda x: fd.nn.functional.softmax(x, dim=1), ArgumentTypeError, r"axis="),
+    (lambda x: fd.vmap(abs, in_dims=0), ArgumentTypeError, r"in_axes="),
+    (lambda x: fd.cat([x, x]), UnknownAttributeError, r"fd\.concatenate"),
+    (lambda x: fd.einsum("ij->i", x), UnknownAttributeError, r"fd\.numpy\.einsum"),
+    (lambda x: fd.vmpa(abs), UnknownAttributeError, r"'vmap'"),
+    (lambda x: fd.numpy.flatten(x + 0), UnknownAttributeError, r"x\.reshape\(-1\)"),
+    (lambda x: fd.nn.functional.relu_(x + 0), UnknownAttributeError, r"write relu,"),
+    (lambda x: fd.nn.init.zeros_(x.shape), UnknownAttributeError, r"model\.replace"),
     (lambda x: x.item(), ShapeError, r"4 elements"),
     (lambda x: fd.tensor([[1], [2, 3]]), ShapeError, r"ragged"),
     (lambda x: fd.tensor("a"), ArgumentTypeError, r"'a'"),
@@ -243,6 +260,18 @@ def test_mistakes_are_told_what_was_wrong_and_what_to_write(mistake, error, text
     with pytest.raises(error, match=text) as caught:
         mistake(fd.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert isinstance(caught.value, fd.FunctadError)
+
+
+def test_errors_inside_and_unknown_arguments_stay_as_they_are():
+    def broken(dim):
+        return broken(dims=dim)
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+        fd.ones(2).sum(foo=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dims'") as caught:
+        explained(broken)(1)
+    assert not isinstance(caught.value, fd.FunctadError)
+    assert not hasattr(fd, "__wrapped__")
 
 
 # --- regressions

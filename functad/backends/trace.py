@@ -18,7 +18,7 @@ from functad import dtypes
 from functad.backends.base import BaseBackend, refuse
 from functad.device import Device
 from functad.dispatch import bind, tracing
-from functad.errors import ConcreteValueError, FunctadError, LevelError
+from functad.errors import ConcreteValueError, FunctadError, LevelError, NotTrackedError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
 from functad.source import user_line
@@ -176,12 +176,19 @@ class Trace(BaseBackend):
     def requires(self, dtype: dtypes.DType, where: str) -> None:
         self.base.requires(dtype, where)
 
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
+        raise NotTrackedError(
+            f"{user_line()}: backward() requires a tracked autodiff tensor, but {self.what} passes arguments and tensors "
+            "from outside in without their tape. Inside it write fd.value_and_grad(loss_fn)(model, ...), or first "
+            "model = model.fork(fd.Device.cpu().autodiff()), x = x.autodiff().require_grad() for a tensor."
+        )
+
     def host(self, value: Any) -> NoReturn:
         raise ConcreteValueError(
             f"{user_line()}: this value has no number yet, since {self.what} is writing the function down to compile "
             "it. Python's `if`, `while`, float() and NumPy need one. Use fd.where, fd.cond, fd.while_loop or "
-            "fd.fori_loop, pass the argument as static (static_argnums), or leave out the jit: eager code runs "
-            "ordinary Python."
+            "fd.fori_loop, fd.from_jax(fn) for a function of JAX, pass the argument as static (static_argnums), or leave "
+            "out the jit: eager code runs ordinary Python."
         )
 
     def jax_array(self, value: Any) -> NoReturn:

@@ -1,5 +1,8 @@
 """Neural networks: layers, the functions they are made of (`functad.nn.functional`), and first values (`functad.nn.init`)."""
 
+import typing as _typing
+
+from functad.hints import missing_name as _missing_name
 from functad.nn import functional as functional
 from functad.nn import init as init
 from functad.nn.activation import CELU as CELU
@@ -113,3 +116,8 @@ from functad.nn.transformer import TransformerDecoderLayer as TransformerDecoder
 from functad.nn.transformer import TransformerEncoder as TransformerEncoder
 from functad.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from functad.nn.transformer import causal_mask as causal_mask
+
+if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, globals())

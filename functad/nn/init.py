@@ -11,12 +11,13 @@ A shape is read as torch's weights are laid out: `(out, in, *window)`.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from functad import random
 from functad.creation import Shape, as_shape, eye, full, ones, zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
+from functad.hints import missing_name
 from functad.tensor import Tensor
 
 __all__ = [
@@ -178,3 +179,9 @@ def _two(where: str, shape: Shape) -> tuple[int, int]:
     if len(sizes) != 2:
         raise ShapeError(f"init.{where}: a shape of two axes is needed, got {sizes}.")
     return sizes[0], sizes[1]
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise missing_name(__name__, name, globals())

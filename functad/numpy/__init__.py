@@ -10,6 +10,7 @@ Arguments have NumPy's names and order. What NumPy does in place (`put_along_axi
 """
 
 import sys as _sys
+import typing as _typing
 
 from functad import protocols as _protocols
 from functad.dtypes import bfloat16 as bfloat16
@@ -28,6 +29,7 @@ from functad.dtypes import uint8 as uint8
 from functad.dtypes import uint16 as uint16
 from functad.dtypes import uint32 as uint32
 from functad.dtypes import uint64 as uint64
+from functad.hints import missing_name as _missing_name
 from functad.numpy import fft as fft
 from functad.numpy import linalg as linalg
 from functad.numpy.calculus import *
@@ -161,3 +163,9 @@ newaxis = None
 pi = 3.141592653589793
 
 _protocols.enter(_sys.modules[__name__])
+
+
+if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, globals())

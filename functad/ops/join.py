@@ -13,6 +13,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from functad.keywords import explained
 from functad.ops.axes import normalize_axis
 from functad.ops.op import Op, Residuals
 from functad.ops.operand import JOIN, operand, operands
@@ -104,6 +105,7 @@ concatenate_op.pull = _pull_all(concatenate_op, split_op)  # type: ignore[method
 stack_op.pull = _pull_all(stack_op, unstack_op)  # type: ignore[method-assign]
 
 
+@explained
 def concatenate(xs: Any, axis: int | None = 0) -> Any:
     """Tensors joined along an axis, in their common dtype; flattened first if `axis` is None.
 
@@ -133,6 +135,7 @@ def concatenate(xs: Any, axis: int | None = 0) -> Any:
     return bind(concatenate_op, tensors, (axis, tuple(bounds)))
 
 
+@explained
 def stack(xs: Any, axis: int = 0) -> Any:
     """Tensors of one shape joined along a new axis, in their common dtype.
 

@@ -253,6 +253,8 @@ def _item(x: Any, item: Any, where: str) -> Any:
         if array.dtype.kind not in "biu":
             _refuse_dtype(array.dtype, where)
         return array if array.ndim or array.dtype == bool else int(array)
+    if hasattr(item, "__array__"):  # torch's; one of length 1 has an __index__ too, and is no int
+        return _item(x, np.asarray(item), where)
     try:
         return operator.index(item)
     except TypeError:

@@ -12,6 +12,7 @@ from functad.backends.batch import Batch
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError, StructureError
 from functad.generator import refusing
+from functad.keywords import explained
 from functad.ops.operand import operand
 from functad.ops.shape import moveaxis
 from functad.transforms.arguments import alive, check_callable, opened, outputs, wraps
@@ -24,6 +25,7 @@ class _Leaf(NamedTuple):
     axis: int | None
 
 
+@explained
 def vmap(
     fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
 ) -> Callable[..., Any]:

@@ -6,6 +6,9 @@
 [0.0, 2.0]
 """
 
+import typing as _typing
+
+from functad.hints import missing_name as _missing_name
 from functad.nn.functional.activation import *  # each family lists its names in __all__
 from functad.nn.functional.attention import *
 from functad.nn.functional.classify import *
@@ -19,3 +22,8 @@ from functad.nn.functional.norm import *
 from functad.nn.functional.padding import *
 from functad.nn.functional.pools import *
 from functad.nn.functional.sampling import *
+
+if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, globals())

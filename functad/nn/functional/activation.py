@@ -7,6 +7,7 @@ from typing import Any
 from functad import ops, random
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
+from functad.keywords import explained
 from functad.nn.functional.checks import floats, number
 from functad.ops.activation import elu_op, hardtanh_op, squareplus_op
 from functad.ops.axes import normalize_axis
@@ -223,6 +224,7 @@ def squareplus(x: Any, b: float = 4.0) -> Any:
 # --- gates: half of an axis opens the other half
 
 
+@explained
 def glu(x: Any, axis: int = -1) -> Any:
     """The first half of `axis` times the sigmoid of the second half (gated linear unit, 2016).
 
@@ -282,6 +284,7 @@ def _halves(where: str, x: Any, axis: int) -> Any:
 # --- softmax and its kin
 
 
+@explained
 def softmax(x: Any, axis: Any = -1, where: Any = None, dtype: Any = None) -> Any:
     """exp(x) over its sum along `axis`, computed in `dtype` if one is given.
 
@@ -294,6 +297,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None, dtype: Any = None) -> Any
     return ops.softmax(_as(x, dtype), axis, where)
 
 
+@explained
 def softmin(x: Any, axis: Any = -1, dtype: Any = None) -> Any:
     """The softmax of `-x`.
 
@@ -304,6 +308,7 @@ def softmin(x: Any, axis: Any = -1, dtype: Any = None) -> Any:
     return ops.softmax(-floats("softmin", _as(x, dtype)), axis)
 
 
+@explained
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, dtype: Any = None) -> Any:
     """The logarithm of `softmax`, without losing small probabilities.
 
@@ -314,6 +319,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None, dtype: Any = None) ->
     return ops.log_softmax(_as(x, dtype), axis, where)
 
 
+@explained
 def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, axis: int = -1, key: Any = None) -> Any:
     """A sample from the Gumbel-softmax distribution (Jang 2016, Maddison 2016) with temperature `tau`.
 

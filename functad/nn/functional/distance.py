@@ -9,6 +9,7 @@ import numpy as np
 
 from functad import ops
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.keywords import explained
 from functad.nn.functional.checks import check_reduction, floats, number, reduced, wide
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand
@@ -19,6 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@explained
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between `x1` and `x2` along `axis`; both broadcast.
 

@@ -11,6 +11,7 @@ import ml_dtypes
 from functad import dtypes, ops
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.keywords import explained
 from functad.nn.functional.checks import floats, number, wide
 from functad.ops.axes import normalize_axes
 from functad.ops.operand import operand
@@ -212,6 +213,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     return ops.astype(x / (total * (alpha / size) + k) ** beta, given.dtype)
 
 
+@explained
 def normalize(x: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
     """`x` over its `p`-norm along `axis`, which counts as `eps` where it is smaller.
 
