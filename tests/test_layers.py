@@ -150,6 +150,9 @@ def test_sequential_is_indexed_sliced_and_named():
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU"]
     assert len(model[:1]) == 1 and model[:1]["up"] is model[0]
     assert len(nn.Sequential(nn.ReLU()).append(nn.Tanh())) == 2
+    short = nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU())[:2]
+    assert len(short) == 2  # once a Sequential in a Sequential
+    assert isinstance(short[1], nn.Tanh)
     assert nn.Sequential()(fd.tensor(1.0)).item() == 1.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError
@@ -30,6 +30,7 @@ class Sequential(Module):
 
     layers: tuple[Any, ...]
     names: tuple[str, ...] | None = field(static=True)
+    _torch_splices: ClassVar[bool] = True
 
     def __init__(self, *layers: Any):
         names = None
@@ -64,7 +65,9 @@ class Sequential(Module):
         if not isinstance(place, slice):
             return self.layers[place]
         layers = self.layers[place]
-        return Sequential(dict(zip(self.names[place], layers, strict=True)) if self.names else Sequential(*layers))
+        if self.names is None:
+            return Sequential(*layers)
+        return Sequential(dict(zip(self.names[place], layers, strict=True)))
 
     def __len__(self) -> int:
         return len(self.layers)
