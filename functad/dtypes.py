@@ -155,6 +155,8 @@ def _promote(dtypes: tuple[DType, ...], x64: bool) -> DType:
 
 def with_scalar(dtype: DType, scalar_type: type) -> DType:
     """The dtype of an op between a tensor and a Python number, which is weakly typed."""
+    if dtype.kind == "f" and (scalar_type is float or scalar_type is int):  # the usual case
+        return dtype
     return _with_scalar(dtype, scalar_type, x64_enabled())
 
 

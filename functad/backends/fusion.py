@@ -49,6 +49,7 @@ _MOST_FUTILE = 3  # recordings that gained nothing
 _PAUSE = 256  # ops that run at once then; twice as many each time it happens again
 _MOST_DOUBLED = 6
 _MOST_STATES = 50_000
+_MOST_LITERALS = 1024
 
 
 class Fusion(BaseBackend):
@@ -65,6 +66,7 @@ class Fusion(BaseBackend):
         self._root = State()
         self._seen: set[Any] = set()
         self._met: dict[float, tuple[int, int]] = {}  # how many recordings used a number, and the last of them
+        self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
         self.compiler = Compiler()
         self.pulls = Pulls(self)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
@@ -121,15 +123,18 @@ class Fusion(BaseBackend):
         if recording is None:
             return super().scalar(value, dtype)
         key = (id(value), dtype)
-        found = recording.numbers.get(key)
+        found = self._literals.get(key) or recording.numbers.get(key)
         if found is None:
-            if self._recurs(value, recording):
-                array = super().scalar(value, dtype)._value
-            else:  # not worth a transfer of its own
-                array = self.checked_scalar(value, dtype)
+            recurs = self._recurs(value, recording)
+            # a number that is met once is not worth a transfer of its own
+            array = super().scalar(value, dtype)._value if recurs else self.checked_scalar(value, dtype)
             x = Tensor(self, array, None, (), dtype)
             x._entry = self.kind((), dtype, CONSTANT)
             found = recording.numbers[key] = (x, value)  # the number is kept, so its id stays its own
+            if recurs:
+                if len(self._literals) > _MOST_LITERALS:
+                    self._literals.clear()
+                self._literals[key] = found
         return found[0]
 
     def _recurs(self, value: float, recording: Recording) -> bool:

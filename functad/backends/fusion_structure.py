@@ -216,8 +216,13 @@ class Origins:
 
     def __init__(self, plan: Plan, recording: Any):
         self.plan: Any = plan
-        contexts = [x._context if k.role else None for x, k in zip(recording.knowns, plan.inputs, strict=False)]
-        plain = not recording.continued and all(c is None or type(c) is Leaf for c in contexts)
+        contexts: list[Any] = []
+        plain = not recording.continued
+        for x, on_tape in zip(recording.knowns, plan.on_tape):  # noqa: B905  # those met later are not read
+            context = x._context if on_tape else None
+            contexts.append(context)
+            if on_tape and type(context) is not Leaf:
+                plain = False
         self.found: Any = contexts if plain else summary(recording.knowns)
         if not plain:
             self._find()
