@@ -482,6 +482,7 @@ def test_backward_of_what_came_in_without_its_tape_says_so():
     w = fd.ones(2, device=fd.Device.cpu().autodiff()).require_grad()
     with pytest.raises(fd.errors.NotTrackedError, match=r"jit\(.*\) passes arguments.*model\.fork.*x\.autodiff\(\)"):
         fd.jit(lambda w: (w * w).sum().backward()[w])(w)
+
     def own(w):
         w = w.autodiff().require_grad()
         return (w * w).sum().backward()[w]

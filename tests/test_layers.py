@@ -313,3 +313,23 @@ def test_jax_sees_a_model_as_a_pytree():
     model = nn.LSTM(2, 3, key=fd.random.key(0))
     doubled = jax.tree.map(lambda leaf: leaf * 2, model)
     np.testing.assert_allclose(doubled.weight_ih_l0.numpy(), 2 * model.weight_ih_l0.numpy())
+
+
+def test_torch_names_the_layers_of_a_sequential_as_its_own():
+    def net(seed):
+        keys = fd.random.split(fd.random.key(seed), 3)
+        a, b, c = [nn.Linear(2, 2, key=k) for k in keys]
+        return nn.Sequential(a, nn.ReLU(), nn.Sequential(b), nn.Sequential({"up": c}))
+
+    model, other = net(0), net(1)
+    paths = {"0": "0", "2.0": "2.layers.0", "3.up": "3.layers.0"}
+    weights = {
+        f"{name}.{part}": dict(other.named_parameters())[f"layers.{path}.{part}"].numpy()
+        for name, path in paths.items()
+        for part in ("weight", "bias")
+    }
+    loaded = model.load(weights)
+    for (_, new), (_, old) in zip(loaded.named_parameters(), other.named_parameters(), strict=True):
+        assert new.tolist() == old.tolist()
+    with pytest.raises(fd.errors.RecordError, match=r"missing in the file: layers\.0\.weight"):
+        model.load({k: v for k, v in weights.items() if k != "0.weight"})

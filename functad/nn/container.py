@@ -30,7 +30,7 @@ class Sequential(Module):
 
     layers: tuple[Any, ...]
     names: tuple[str, ...] | None = field(static=True)
-    _torch_splices: ClassVar[bool] = True
+    _torch_splices: ClassVar[bool] = True  # torch's files name the layers in it as its own parts
 
     def __init__(self, *layers: Any):
         names = None

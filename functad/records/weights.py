@@ -14,7 +14,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError
-from functad.module.layout import Found, rebuild, walk
+from functad.module.layout import Found, is_module, rebuild, walk
 from functad.param import Mark, own_leaf
 from functad.records.format import Array, Reader, write
 from functad.tensor import Tensor
@@ -97,8 +97,9 @@ def load_into(
 
     Args:
         module: the model; it stays as it is. The new one has its ids, devices and frozen parameters.
-        source: a safetensors file, a mapping of names to arrays (a torch `state_dict`), or a nest of
-            dicts of arrays (flax's params), whose keys are joined with dots.
+        source: a safetensors file, a mapping of names to arrays (a torch `state_dict`, where the layers of a
+            Sequential may be called `0.weight` instead of `layers.0.weight`), or a nest of dicts of arrays
+            (flax's params), whose keys are joined with dots.
         strict: whether every tensor of the model must be found, and nothing else.
         names: how names of the source become paths of the model: a dict, a function, or pairs
             `(regular expression, replacement)` tried in order. A name that becomes None is left out.
@@ -124,14 +125,16 @@ def load_into(
     fresh: dict[Any, Any] = {}
     used: set[str] = set()
     first: dict[Any, Any] = {}
+    spliced = _spliced(module)
     for x in walk(module):
         key = x.mark.id if x.mark is not None else x.path
-        entry = entries.get(x.path)
+        path = x.path if x.path in entries else _as_torch(x.path, spliced)
+        entry = entries.get(path)
         if entry is None:
             if key not in fresh and not _elsewhere(module, x, entries):
                 report.missing.append(x.path)
             continue
-        used.add(x.path)
+        used.add(path)
         array = entry.read()
         if key in first:
             if not np.array_equal(array, first[key], equal_nan=dtypes.is_inexact(array.dtype)):
@@ -151,6 +154,24 @@ def load_into(
             "where names differ."
         )
     return rebuild(module, lambda x: _replaced(x, fresh)), report
+
+
+def _spliced(module: Any) -> list[tuple[str, str]]:
+    """What the paths of parts begin with here, and in torch, whose Sequential shows its layers as its own parts."""
+    out: list[tuple[str, str]] = []
+    for path, part in module.named_modules() if is_module(module) else ():
+        if getattr(type(part), "_torch_splices", False):
+            prefix = f"{path}." if path else ""
+            names = part.names or range(len(part.layers))
+            out.extend((f"{prefix}layers.{i}.", f"{prefix}{name}.") for i, name in enumerate(names))
+    return out[::-1]  # the inner ones first
+
+
+def _as_torch(path: str, spliced: list[tuple[str, str]]) -> str:
+    for here, there in spliced:
+        if path.startswith(here):
+            path = there + path[len(here) :]
+    return path
 
 
 class _Entry(NamedTuple):
