@@ -21,13 +21,14 @@ from functad.errors import StructureError
 Structure = optree.PyTreeSpec
 _NAMESPACE = "functad"
 _PLAIN = (Handle, np.ndarray, float, int, str)
+_is_tensor = Handle.__instancecheck__  # a C function: quicker than to look a type up and not find it
 _leaf_types: WeakSet[type] = WeakSet()
 _seen: set[type] = set()  # types of leaves that are plain
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves of a pytree and its structure."""
-    found: tuple[list[Any], Structure] = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
+    found: tuple[list[Any], Structure] = optree.tree_flatten(tree, _is_tensor, none_is_leaf=False, namespace=_NAMESPACE)
     if _seen.issuperset(builtins.map(type, found[0])):
         return found
     for x in found[0]:

@@ -313,6 +313,89 @@ def test_forward_does_not_run_again_in_backward():
     np.testing.assert_allclose(grads[x].numpy(), jax.grad(lambda x: jnp.tanh(jnp.exp(x)).sum())(XS), rtol=1e-9)
 
 
+def loss(p, x, scale=1.0):
+    return ((x @ p["w"] + p["b"]).tanh() ** 2).sum() * scale
+
+
+def loss_and_more(p, x):
+    h = x @ p["w"]
+    return (h * h).sum(), {"h": h, "k": 3, "none": None}
+
+
+@pytest.mark.parametrize(
+    ("fn", "options", "kwargs"),
+    [
+        (loss, {}, {}),
+        (loss, {"argnums": (1, 0)}, {}),
+        (loss, {"argnums": -1}, {}),
+        (loss, {}, {"scale": 2.0}),
+        (loss_and_more, {"has_aux": True}, {}),
+        (lambda p, x: x.sum(), {}, {}),
+        (lambda p, x: fd.stop_gradient(p["w"]).sum(), {"argnums": 0}, {}),
+    ],
+)
+def test_value_and_gradient_of_a_compiled_function_are_one_call(device, fn, options, kwargs):
+    rng = np.random.default_rng(0)
+    w, b, x = (fd.tensor(rng.normal(size=s).astype("float32"), device=device) for s in [(3, 2), (2,), (4, 3)])
+    args, kwargs = ({"w": w, "b": b}, x), {k: fd.tensor(v, device=device) for k, v in kwargs.items()}
+    compiled = jit(fn)
+    found, structure = fd.tree.flatten(fd.value_and_grad(compiled, **options)(*args, **kwargs))
+    again = fd.tree.leaves(fd.value_and_grad(compiled, **options)(*args, **kwargs))
+    expected, other = fd.tree.flatten(fd.value_and_grad(fn, **options)(*args, **kwargs))
+    assert structure == other
+    for x, y, z in zip(found, again, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(z), rtol=2e-5, atol=1e-6)
+        assert np.array_equal(np.asarray(x), np.asarray(y))
+    assert compiled(*args, **kwargs) is not None
+    assert compiled.compilations == 1
+
+
+def test_gradients_of_a_compiled_function_refuse_what_those_of_a_plain_one_do():
+    x, n = fd.ones(3), fd.tensor([1, 2])
+    for fn, args, options in [
+        (lambda x: x * x, (x,), {}),
+        (lambda x: x.sum(), (n,), {}),
+        (lambda x: (x > 0).sum(), (x,), {}),
+        (lambda x: (x.sum(), 1), (x,), {}),
+        (lambda x: x.sum(), (x,), {"has_aux": True}),
+        (lambda x: x.sum(), (x,), {"argnums": 1}),
+        (lambda x: x.sum(), (x.astype("complex64"),), {}),
+    ]:
+        with pytest.raises(fd.FunctadError) as expected:
+            fd.grad(fn, **options)(*args)
+        with pytest.raises(fd.FunctadError) as found:
+            fd.grad(jit(fn), **options)(*args)
+        assert str(found.value) == str(expected.value)
+
+
+def test_a_call_like_the_last_one_sees_what_changed():
+    c = fd.tensor([1.0, 2.0])
+    f = jit(lambda x: (x * c).sum())
+    x, y = fd.ones(2), fd.tensor([1.0, 2.0])
+    gradient = fd.value_and_grad(f)
+    assert [f(x).item(), f(x).item(), gradient(x)[0].item(), f(y).item()] == [3.0, 3.0, 3.0, 5.0]
+    c = fd.tensor([10.0, 20.0])
+    assert f(x).item() == 30.0
+    assert gradient(x)[1].tolist() == [10.0, 20.0]
+    z = tracked(np.ones(2))
+    assert f(z).backward()[z].tolist() == [10.0, 20.0]
+    assert fd.grad(fd.grad(lambda s: gradient(s * x)[0]))(fd.tensor(1.0)).item() == 0.0
+    assert fd.vmap(f)(fd.stack([x, y])).tolist() == [30.0, 50.0]
+    assert jit(lambda x: f(x) + gradient(x)[0])(x).item() == 60.0
+    assert f(x.astype("float16")).dtype == c.dtype
+    c = c.autodiff().require_grad()
+    assert f(x).backward()[c].tolist() == [1.0, 1.0]
+    assert gradient(x)[0].backward()[c].tolist() == [1.0, 1.0]
+
+
+def test_donation_counts_static_arguments():
+    f = jit(lambda n, x, y: x * y * n, static_argnums=0, donate_argnums=2)
+    x, y = fd.ones(3), fd.ones(3)
+    f(2, x, y)
+    assert y._backend.concrete(y._value).is_deleted()
+    assert x.tolist() == [1.0] * 3
+
+
 def test_several_losses_and_order_two_in_object_style():
     f = jit(lambda x: (x * x * x, x * 2, (x * 3).astype("int32")))
     x = fd.tensor(2.0, device=fd.Device.cpu().autodiff(order=2)).require_grad()

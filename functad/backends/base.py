@@ -15,9 +15,11 @@ from functad.device import Device
 from functad.dtypes import DType
 from functad.errors import DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
-from functad.ops.op import Op
+from functad.ops.op import Op, Type
 from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
+
+_new = object.__new__
 
 
 class BaseBackend(ABC):
@@ -47,7 +49,7 @@ class BaseBackend(ABC):
             refuse(op, inputs, params, error)
         if type(out) is tuple:
             if op.out_types is not None:
-                return tuple([Tensor(self, o, None, s, d) for o, (s, d) in zip(out, op.out_types, strict=True)])
+                return _wrapped(self, out, op.out_types)
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 
@@ -144,6 +146,16 @@ class BaseBackend(ABC):
 
     def __repr__(self) -> str:
         return self.hardware
+
+
+def _wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) -> tuple[Tensor, ...]:
+    """Tensors of known types, made without a call for each, as small programs take little longer than these."""
+    made = []
+    for array, (shape, dtype) in zip(arrays, types, strict=True):
+        x = _new(Tensor)
+        x._backend, x._value, x._context, x._shape, x._dtype, x._entry = backend, array, None, shape, dtype, None
+        made.append(x)
+    return tuple(made)
 
 
 def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:

@@ -7,7 +7,7 @@ are the residuals. So a compiled function is never run twice to differentiate it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,7 @@ class StagedOp(Op):
         self.numpy_impl = _numpy_impl(program, base)
         self.recorded = lru_cache(64)(self._recorded)  # type: ignore[method-assign]  # caches per op
         self.joined = lru_cache(64)(self._joined)  # type: ignore[method-assign]
+        self.with_gradient = lru_cache(64)(self._with_gradient)
 
     def takes(self, index: int) -> bool:
         return dtypes.is_inexact(self.program.types[self.program.inputs[index]].dtype)
@@ -63,6 +64,21 @@ class StagedOp(Op):
                 moved.append(zeros(Type(out._shape, out._dtype), values[-1]) if tangent is None else tangent)
             program = trace.program([*values, *moved])
         return StagedOp(f"jvp({self.name})", program, self.base)
+
+    def _with_gradient(self, place: int, targets: tuple[int, ...]) -> StagedOp:
+        """(*inputs) -> (*outputs, *gradients of output number `place` with respect to some inputs), in one call."""
+        with deeper() as level, open_trace(level, self.base, self.name) as trace:
+            inputs = [trace.input(*self.program.types[i]) for i in self.program.inputs]
+            tracked = [i in targets for i in range(len(inputs))]
+            values, gradients = _differentiated(
+                self.program, inputs, tracked, lambda i, t: trace.scalar(1, t.dtype) if i == place else None
+            )
+            grads = [
+                gradients[i] if i in gradients else zeros(self.program.types[self.program.inputs[i]], inputs[i])
+                for i in targets
+            ]
+            program = trace.program([*values, *grads])
+        return StagedOp(f"value_and_grad({self.name})", program, self.base)
 
     def keep(self, tracked: tuple[bool, ...]) -> Keep:
         return Keep(frozenset(), frozenset(), False)
@@ -95,19 +111,35 @@ def _split(op: StagedOp, tracked: tuple[bool, ...]) -> RecordedOp:
     types = [program.types[i] for i in program.inputs]
     with deeper() as level, open_trace(level, op.base, op.name) as trace:
         inputs = [trace.input(*t) for t in types]
-        with deeper() as above:
-            tape = Autodiff(above)
-            leaves = [tape.leaf(x) if want else x for x, want in zip(inputs, tracked, strict=True)]
-            outs = program.run(*leaves)
-            values = [out._value if out._backend is tape else out for out in outs]
-            moved = [i for i, o in enumerate(outs) if o._backend is tape and o._context.tracked]
-            seeds = [trace.input(outs[i]._shape, outs[i]._dtype) for i in moved]
-            found = sweep([(outs[i]._context, g) for i, g in zip(moved, seeds, strict=True)])
-            tape.close()
-        targets = [i for i, x in enumerate(leaves) if tracked[i] and x._context.id in found.gradients]
-        grads = [found.gradients[leaves[i]._context.id] for i in targets]
-        joint = trace.program([*values, *grads])
-    return _cut(op, joint, len(inputs), len(values), moved, targets)
+        moved: list[int] = []
+
+        def seed(i: int, type: Type) -> Any:
+            moved.append(i)
+            return trace.input(*type)
+
+        values, gradients = _differentiated(program, inputs, tracked, seed)
+        joint = trace.program([*values, *gradients.values()])
+    return _cut(op, joint, len(inputs), len(values), moved, list(gradients))
+
+
+def _differentiated(
+    program: Program, inputs: Sequence[Any], tracked: Sequence[bool], seed: Callable[[int, Type], Any]
+) -> tuple[list[Any], dict[int, Any]]:
+    """The outputs of a program, and the gradients of its tracked inputs by their number.
+
+    `seed` gives the cotangent of an output that depends on them, or None for zero.
+    """
+    with deeper() as above:
+        tape = Autodiff(above)
+        leaves = [tape.leaf(x) if want else x for x, want in zip(inputs, tracked, strict=True)]
+        outs = program.run(*leaves)
+        values = [out._value if out._backend is tape else out for out in outs]
+        moved = [(i, o) for i, o in enumerate(outs) if o._backend is tape and o._context.tracked]
+        seeds = [(out._context, seed(i, Type(out._shape, out._dtype))) for i, out in moved]
+        found = sweep([(context, g) for context, g in seeds if g is not None]).gradients
+        tape.close()
+    ids = {i: x._context.id for i, x in enumerate(leaves) if tracked[i]}
+    return values, {i: found[id] for i, id in ids.items() if id in found}
 
 
 def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[int], targets: list[int]) -> RecordedOp:

@@ -27,6 +27,7 @@ from functad.transforms.arguments import (
     unflatten,
     wraps,
 )
+from functad.transforms.jit import Jitted
 
 
 def value_and_grad(
@@ -90,6 +91,9 @@ def differentiate(
     """The value of one call, its aux, and its gradient."""
     args, kwargs = positional(fn, args, kwargs or {}, argnums)
     numbers = indices(argnums, len(args), where)
+    if type(fn) is Jitted and not holomorphic and (found := fn.differentiated(args, kwargs, numbers, has_aux)):
+        value, aux, grads = found
+        return value, aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
     primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic, args)
     with opened(Autodiff) as tape:
         inputs = leaves_on(tape, primals, [s.num_leaves for s in structures])

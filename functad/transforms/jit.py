@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from functad import dtypes, tree
@@ -17,11 +18,14 @@ from functad.levels import deeper
 from functad.ops.operand import operand
 from functad.ops.rules import is_strict
 from functad.param import ids_of, pattern_of, renamed
-from functad.transforms.arguments import common_float, settle
+from functad.tensor import Tensor
+from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import Captures
 from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
+_PLAIN = {Tensor}
+_NO_PARAMS: Any = ((), ())
 
 
 class _Entry(NamedTuple):
@@ -35,6 +39,15 @@ class _Entry(NamedTuple):
     )  # places among the op's outputs, or constants; None for the outputs as they are
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
+    gradients: dict[Any, _Gradient]  # by the arguments differentiated
+
+
+class _Gradient(NamedTuple):
+    """A function and its gradient as one op."""
+
+    op: StagedOp | None  # None if that cannot be
+    visible: int  # outputs, before the gradient
+    structures: list[tree.Structure]  # of the gradient of each argument
 
 
 class Jitted:
@@ -53,21 +66,75 @@ class Jitted:
         self._static_nums, self._static_names, self._parameters = _static(fn, static_argnums, static_argnames)
         self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
         self._captures = Captures(fn)
+        self._has_static = bool(self._static_nums or self._static_names)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._last: Any = (None, None, None)  # what the last call was like, its entry and its backend
         self.compilations = 0
         """How many kinds of arguments the function was written down for."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        static, dynamic = self._partition(args, kwargs)
+        entry, inputs, base, params, _ = self._find(args, kwargs)
+        outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
+        results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
+        if entry.made or entry.ids != params:
+            with renamed(entry.ids, params, entry.made):
+                return tree.unflatten(entry.structure, results)
+        return tree.unflatten(entry.structure, results)
+
+    def differentiated(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: tuple[int, ...], has_aux: bool
+    ) -> tuple[Any, Any, list[Any]] | None:
+        """The value, the aux and the gradients of one call, computed together.
+
+        None where a tape has to do it: for tensors of some level, Params, and what is an error.
+        """
+        if self._has_static:
+            return None
+        found = self._find(args, kwargs, only_plain=True)
+        if found is None or found[2] is None:
+            return None
+        entry, inputs, base, _, structure = found
+        gradient = entry.gradients.get((structure, numbers, has_aux))
+        if gradient is None:
+            gradient = entry.gradients[structure, numbers, has_aux] = _gradient(entry, structure, numbers, has_aux)
+        if gradient.op is None:
+            return None
+        outs = base.run(gradient.op, inputs, ())
+        count = gradient.visible
+        results = outs[:count] if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
+        value = tree.unflatten(entry.structure, results)
+        value, aux = value if has_aux else (value, None)
+        return value, aux, unflatten(gradient.structures, outs[count:])
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], only_plain: bool = False) -> Any:
+        """The compiled form for these arguments, and its inputs.
+
+        Then the base backend if that is all there is to run it (no level, no trace), the ids of the
+        Params, and the structure of the arguments. With `only_plain` None if an argument is no plain tensor.
+        """
+        static, dynamic = self._partition(args, kwargs) if kwargs or self._has_static else (None, args)
         leaves, structure = tree.flatten(dynamic)
         outside, containers = self._captures.look()
-        params = ids_of(leaves), ids_of(outside)
+        tensors = leaves + outside if outside else leaves
+        plain = _PLAIN.issuperset(map(type, tensors)) and tracing.get() is None
+        if only_plain and not plain:
+            return None
+        kind: Any = None
+        if plain and static is None:  # the usual call is one like the last: nothing is hashed or looked up for it
+            types = [(x._backend, x._shape, x._dtype) for x in tensors]
+            shared = _shared(outside) if len(outside) > 1 else None
+            kind = structure, types, containers, shared, dtypes.x64_enabled(), is_strict()
+            last, entry, base = self._last
+            if kind == last:
+                hidden = entry.hidden
+                return entry, leaves + [outside[h] for h in hidden] if hidden else leaves, base, _NO_PARAMS, structure
+        params = _NO_PARAMS if plain else (ids_of(leaves), ids_of(outside))
         if not all([isinstance(x, Handle) for x in leaves]):  # noqa: C419  # a list is quicker
             leaves = [
                 x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
                 for i, x in enumerate(leaves)
             ]
-        base: Any = base_backend(leaves[0] if leaves else outside[0]) if leaves or outside else Device.default().base
+        base = base_backend(leaves[0] if leaves else outside[0]) if leaves or outside else Device.default().base
         base = base.base if isinstance(base, Trace) else base
         key = (
             structure,
@@ -92,12 +159,13 @@ class Jitted:
                 self._entries.popitem(last=False)
         hidden = [outside[h] if type(h) is int else h for h in entry.hidden]
         inputs = leaves + hidden if hidden else leaves
-        outs = bind(entry.op, inputs) if inputs else base.run(entry.op, [], ())
-        results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
-        if entry.made or entry.ids != params:
-            with renamed(entry.ids, params, entry.made):
-                return tree.unflatten(entry.structure, results)
-        return tree.unflatten(entry.structure, results)
+        if not inputs:
+            return entry, inputs, base, params, structure
+        if not plain or base.fuses or not all(x._backend is base for x in inputs):
+            return entry, inputs, None, params, structure
+        if kind is not None and all(type(h) is int for h in entry.hidden):
+            self._last = kind, entry, base
+        return entry, inputs, base, params, structure
 
     def _write_down(
         self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any
@@ -115,31 +183,32 @@ class Jitted:
         places = {id(x): i for i, x in enumerate(outside)}
         number = iter(range(len(traced)))
         return _Entry(
-            StagedOp(self._name, program, base, self._donate(structure)),
+            StagedOp(self._name, program, base, self._donate(static, structure)),
             tuple([places.get(id(x), x) for x, _ in trace.hidden.values()]),
             out_structure,
             tuple([next(number) if isinstance(x, Handle) else x for x in outs]) if len(traced) < len(outs) else None,
             params,
             tuple({id for id in ids_of(found) if id and id not in params[0] and id not in params[1]}),
+            {},
         )
 
     def _partition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """(what is static, what is dynamic), in a form that `_merge` undoes."""
-        if not self._static_nums and not self._static_names:
-            return None, (args, kwargs)
+        if not self._has_static:
+            return None, [args, kwargs] if kwargs else args
         nums = {n % len(args) for n in self._static_nums if -len(args) <= n < len(args)} if args else set()
         static = (
             tuple((i, args[i]) for i in sorted(nums)),
             tuple((k, kwargs[k]) for k in sorted(kwargs) if k in self._static_names),
         )
-        dynamic = (
+        dynamic = [
             [a for i, a in enumerate(args) if i not in nums],
             {k: v for k, v in kwargs.items() if k not in self._static_names},
-        )
+        ]
         return static, dynamic
 
     def _merge(self, static: Any, dynamic: Any) -> tuple[Any, Any]:
-        args, kwargs = dynamic
+        args, kwargs = dynamic if type(dynamic) is list else (dynamic, {})  # all arguments are in a tuple
         if static is None:
             return args, kwargs
         args = list(args)
@@ -147,10 +216,11 @@ class Jitted:
             args.insert(i, value)
         return args, {**kwargs, **dict(static[1])}
 
-    def _donate(self, structure: tree.Structure) -> tuple[int, ...]:
+    def _donate(self, static: Any, structure: tree.Structure) -> tuple[int, ...]:
         if not self._donated:
             return ()
-        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        blank = static and tuple([tuple([(place, None) for place, _ in values]) for values in static])
+        args, kwargs = self._merge(blank, tree.unflatten(structure, range(structure.num_leaves)))
         given = dict(enumerate(args)) | {
             self._parameters.index(k): x for k, x in kwargs.items() if k in self._parameters
         }
@@ -215,6 +285,27 @@ def jit(
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
+
+
+def _gradient(entry: _Entry, structure: tree.Structure, numbers: tuple[int, ...], has_aux: bool) -> _Gradient:
+    """The op that computes an entry's outputs and its gradient; none if there is something to refuse."""
+    none = _Gradient(None, 0, [])
+    arguments = structure.children() if structure.type is tuple else structure.child(0).children()
+    if entry.made or entry.ids != _NO_PARAMS or max(numbers, default=0) >= len(arguments):
+        return none
+    types = entry.op.out_types or ()
+    out = tree.unflatten(entry.structure, range(len(types)) if entry.outputs is None else entry.outputs)
+    if has_aux and not (isinstance(out, (tuple, list)) and len(out) == 2):
+        return none
+    place = out[0] if has_aux else out
+    if type(place) is not int or types[place].shape or not dtypes.is_float(types[place].dtype):
+        return none
+    ends = list(accumulate([s.num_leaves for s in arguments], initial=0))
+    places = [i for n in numbers for i in range(ends[n], ends[n + 1])]
+    program = entry.op.program
+    if not all(dtypes.is_float(program.types[program.inputs[i]].dtype) for i in places):
+        return none
+    return _Gradient(entry.op.with_gradient(place, tuple(places)), len(types), [arguments[n] for n in numbers])
 
 
 def _about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, ...]:
