@@ -245,6 +245,21 @@ def masked(op: Op, device: Device | None, seed: int) -> None:
                     )
 
 
+def fused(op: Op, device: Device | None, seed: int) -> None:
+    """Recorded by Fusion, and run with what was recorded around it, its values and gradients stay the same."""
+    if device is not None:
+        return
+    rng = generator(op, seed + 8)
+    with dtypes.enable_x64():
+        case = draw(op, seed)[0]
+        vectors = draw_vectors(rng, case)[:2] if moving(case) and is_smooth(case) else None
+        (got, got_gradient, _), (want, want_gradient, _) = (
+            _all_of(case, on, vectors, tangents=False) for on in (Device.cpu(fusion=True), Device.numpy())
+        )
+    same(case, "value recorded by Fusion", got, want)
+    same(case, "gradient recorded by Fusion", got_gradient, want_gradient, 10)
+
+
 def memory(op: Op, device: Device | None, seed: int) -> None:
     """For backward it keeps the inputs and outputs that its rules name for the tracked ones, and no other."""
     device = device or Device.numpy()
@@ -285,6 +300,7 @@ PROPERTIES: dict[str, Property] = {
     "edges": edges,
     "masked": masked,
     "memory": memory,
+    "fused": fused,
 }
 """Every property by name."""
 
@@ -413,7 +429,7 @@ def _backward(case: Case, fn: Any, point: Sequence[Any], gs: Sequence[Any], devi
 
 
 @of_case
-def _all_of(case: Case, device: Device, vectors: Any) -> tuple[list[Any], list[Any], list[Any]]:
+def _all_of(case: Case, device: Device, vectors: Any, tangents: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
     """Values, gradients and tangents as arrays."""
     xs = tensors(device, case.inputs)
     values = arrays(run(case.op, xs, case.params))
@@ -423,4 +439,5 @@ def _all_of(case: Case, device: Device, vectors: Any) -> tuple[list[Any], list[A
     fn = smooth(case, xs, which)
     point = [xs[i] for i in which]
     gs, ts = (tensors(device, v) for v in vectors)
-    return values, arrays(vjp(fn, point)[1](gs)), arrays(jvp(fn, point, ts)[1])
+    gradient = arrays(vjp(fn, point)[1](gs))
+    return values, gradient, arrays(jvp(fn, point, ts)[1]) if tangents else []
