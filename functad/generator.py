@@ -51,19 +51,19 @@ class _Replay:
 
     def __init__(self, log: list[Draw], again: bool, above: Generator | _Replay):
         self._log = log
-        self._again = again
-        self._above = above
+        self.again = again
+        self.above = above
         self._place = 0
 
     def seed(self, seed: int) -> None:
         """As the block says, but once only."""
-        if not self._again:
-            self._above.seed(seed)
+        if not self.again:
+            self.above.seed(seed)
 
     def draw(self) -> Draw:
         """What was drawn here before, or the next draw from outside the block."""
         if not self.known():
-            self._log.append(self._above.draw())
+            self._log.append(self.above.draw())
         self._place += 1
         return self._log[self._place - 1]
 
@@ -81,6 +81,16 @@ _process = Generator()
 def current() -> Generator | _Replay:
     """What draws in this context come from."""
     return _current.get() or _process
+
+
+def again(since: Generator | _Replay) -> bool:
+    """Whether a block that began after draws came from `since` is run again now."""
+    now = current()
+    while now is not since and isinstance(now, _Replay):
+        if now.again:
+            return True
+        now = now.above
+    return False
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -21,6 +21,7 @@ from functad.errors import (
     ArgumentTypeError,
     ImmutableError,
     IntermediateParamsWarning,
+    LevelError,
     MissingForwardError,
     ShapeError,
     UnknownAttributeError,
@@ -837,3 +838,93 @@ def test_repr_and_summary():
     assert "2 calls" in Twice(Mean(fd.tensor(0.0))).summary(fd.ones(2))
     with pytest.raises(ArgumentError, match="pass what the model takes"):
         m.summary()
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: m.nest["a"].append(fd.Param(1.0)),
+    lambda m: m.nest["a"].__setitem__(0, fd.Param(1.0)),
+    lambda m: m.nest["b"][0].update(w=fd.Param(1.0)),
+    lambda m: m.queue.append(fd.Param(1.0)),
+    lambda m: m.ordered.__setitem__("w", fd.Param(1.0)),
+    lambda m: m.sizes.append(3),
+    lambda m: m.options["x"][0].append(3),
+    lambda m: m.names.add("c"),
+])  # fmt: skip
+def test_containers_changed_in_place_are_noticed_at_every_depth(change):
+    """Only the outermost lists and dicts were looked at, and jit went on with the old static ones."""
+
+    class Nested(fd.Module):
+        def __init__(self, sizes):
+            self.nest = {"a": [fd.Param(1.0), 2], "b": ({"w": fd.Param(2.0)}, 1)}
+            self.queue = deque([fd.Param(3.0)])
+            self.ordered = OrderedDict(w=fd.Param(4.0))
+            self.sizes = sizes
+            self.options = {"x": ([1, 2],)}
+            self.names = {"a", "b"}
+
+        def forward(self, x):
+            return x * len(self.sizes)
+
+    sizes = [1, 2]
+    model = Nested(sizes)
+    call = fd.jit(lambda m, x: m(x))
+    assert call(model, 1.0).item() == 2
+    sizes.append(3)  # the caller's own list
+    assert call(model, 1.0).item() == 2
+    assert copy.deepcopy(model).sizes == [1, 2]
+    change(model)
+    with pytest.raises(ImmutableError, match="was changed after the Module was made"):
+        call(model, 1.0)
+
+
+def test_static_values_that_cannot_be_compared_count_as_different():
+    class Table:
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise ValueError("the truth of a table is ambiguous")
+
+    class Holder(fd.Module):
+        w: fd.Param
+        table: object = fd.field(static=True)
+
+    call = fd.jit(lambda m: m.w * 2)
+    table = Table()
+    for x in (table, table, Table()):
+        assert call(Holder(fd.tensor(1.0), x)).item() == 2
+    assert call.compilations == 2
+
+
+class Moving(fd.Module):
+    mean: fd.Tensor
+
+    def forward(self, x, inside=None):
+        if inside is not None:
+            return inside(self)(x)
+        self.update(mean=self.latest("mean") + x)
+        return x * x
+
+
+def test_updates_from_transforms_within_the_call_are_plain_values():
+    model = Moving(fd.tensor(0.0))
+    for inside in (fd.grad, fd.checkpoint, lambda m: fd.grad(fd.checkpoint(m)), lambda m: fd.grad(fd.grad(m))):
+        _, new = model.call_and_update(fd.tensor(3.0), inside)
+        assert new.mean.item() == 3, "what backward runs again does not move it again"
+        assert new.mean._backend.level == (0, 0)
+        assert fd.grad(lambda m: m.mean * m.mean)(new).mean.item() == 6
+
+
+@pytest.mark.parametrize("inside", [fd.jit, fd.vmap, lambda m: lambda x: fd.scan(lambda c, y: (c, m(y)), 0.0, x)[1]])
+def test_updates_that_are_no_values_yet_are_refused_where_they_are_made(inside):
+    with pytest.raises(LevelError, match=r"Moving\.update: the new value of 'mean'"):
+        Moving(fd.tensor(0.0)).call_and_update(fd.tensor(1.0) if inside is fd.jit else fd.ones(2), inside)
+    _, new = fd.jit(lambda m, x: m.call_and_update(x))(Moving(fd.tensor(0.0)), fd.tensor(2.0))
+    assert new.mean.item() == 2
+
+
+def test_hessian_with_a_frozen_parameter():
+    """Its constant was taken for a leaf of the tape, on whatever level it was."""
+    model = fd.nn.Linear(2, 1, key=key()).freeze("weight")
+    hessian = fd.hessian(lambda m: (m(fd.ones(2)) ** 2).sum())(model)
+    assert hessian.bias.bias.tolist() == [[2.0]]
+    assert hessian.weight.weight.numpy().any() == np.False_

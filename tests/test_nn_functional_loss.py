@@ -252,3 +252,12 @@ def test_classes_of_a_small_integer_type(device):
 def test_the_distance_of_complex_points_is_real():
     x, y = (fd.tensor([[v]], dtype="complex64") for v in (3 + 1j, 5j))
     assert F.pairwise_distance(x, y, eps=0.0).tolist() == [5.0]
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_classes_of_weight_zero_count_nothing(loss):
+    x = fd.tensor([[1.0, 2.0, 3.0], [float("-inf"), 0.0, 1.0]])
+    target, weight = fd.tensor([1, 0]), fd.tensor([0.0, 2.0, 1.0])
+    assert loss(x, target, weight, reduction="sum").item() == 2 * loss(x[:1], target[:1]).item()
+    gradient = fd.grad(lambda x: loss(x, target, fd.zeros(3)))(x)
+    assert gradient.numpy().any() == np.False_

@@ -474,3 +474,54 @@ def test_without_optax_the_extra_is_named():
         "fd.optim.GradientsParams(), dir(fd.optim)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, fd.jit])
+@pytest.mark.parametrize("other", [
+    lambda model: optim.adam(0.1).init(Linear(2, 3)),
+    lambda model: optim.adam(0.1).init(Linear(1, 2)),
+    lambda model: optim.sgd(0.1).init(model),
+])  # fmt: skip
+def test_a_state_of_other_shapes_or_of_another_optimiser_is_refused(run, other):
+    model = Linear(2, 2)
+    grads = fd.grad(lambda m: m(fd.ones(2)).sum())(model)
+    opt = optim.adam(0.1)
+    with pytest.raises(StructureError, match=r"the state was made .* state = opt\.init\(model\)"):
+        run(lambda state: opt.step(model, grads, state))(other(model))
+
+
+def test_a_missing_gradient_leaves_what_is_not_finite_as_it_is():
+    class Two(fd.Module):
+        a: fd.Param
+        b: fd.Param
+
+    device = fd.Device.numpy().autodiff()
+    model = Two(fd.Param(1.0, device=device), fd.Param(float("inf"), device=device))
+    opt = optim.sgd(0.25)
+    with pytest.warns(optim.MissingGradientsWarning):
+        new, _ = opt.step(model, (model.a * 2).backward(), opt.init(model))
+    assert (new.a.item(), new.b.item()) == (0.5, float("inf"))
+
+
+def test_a_group_that_others_leave_nothing_is_refused():
+    opt = optim.param_groups(("*", optim.sgd(0.1)), ("*bias", optim.sgd(1.0)))
+    with pytest.raises(ArgumentError, match="groups before it"):
+        opt.init(Linear(2, 2))
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=str)
+def test_steps_inside_jit_and_grad_on_both_devices(device):
+    model = Linear(2, 2, key=fd.random.key(0), device=device)
+    x = fd.ones((3, 2), device=device)
+    opt = optim.adam(0.1)
+
+    def step(model, state):
+        return opt.step(model, fd.grad(lambda m: (m(x) ** 2).mean())(model), state)
+
+    plain = step(*step(model, opt.init(model)))[0]
+    compiled = fd.jit(step)
+    new = compiled(*compiled(model, opt.init(model)))[0]
+    assert new.weight.device == device
+    np.testing.assert_allclose(new.weight.numpy(), plain.weight.numpy(), rtol=1e-5)
+    through = fd.grad(lambda m: (optim.sgd(0.5).step(m, m, optim.sgd(0.5).init(m))[0].weight ** 2).sum())(model)
+    np.testing.assert_allclose(through.weight.numpy(), model.weight.numpy() / 2, rtol=1e-5)

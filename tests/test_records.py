@@ -472,3 +472,41 @@ def test_like_leaves_histories_as_they_are_in_the_file(tmp_path):
     assert run["losses"] == [0.5, 0.25] and run["by_name"] == {"a": [1]}
     with pytest.raises(RecordError, match="w"):
         fd.load(path, like=like | {"w": fd.zeros(3)})
+
+
+def test_no_flipped_byte_goes_unnoticed(tmp_path):
+    """Names and numbers of the structure are in the header, which the sums of the tensors do not cover."""
+    value = {"step": 3, "x": fd.tensor([[1, 2, 3], [4, 5, 6]]), "name": "abc", "rate": 0.125, "m": np.arange(4.0)}
+    path, spoilt = tmp_path / "whole", tmp_path / "spoilt"
+    fd.save(value, path)
+    raw = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in range(len(raw)):
+        changed = bytearray(raw)
+        changed[place] ^= 1 << int(rng.integers(8))
+        spoilt.write_bytes(changed)
+        try:
+            found = fd.load(spoilt)
+        except RecordError:
+            continue
+        assert repr(found) == repr(value), f"byte {place}"
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was(tmp_path):
+    path = tmp_path / "w"
+    old, new = Linear(2, 2, key=fd.random.key(0)), Linear(2, 2, key=fd.random.key(1))
+    old.save(path)
+    reader = Reader(path)
+    new.save(path)
+    assert reader["weight"].tolist() == old.weight.tolist()
+    assert old.load(path).weight.tolist() == new.weight.tolist()
+
+
+def test_a_name_that_the_format_keeps_for_itself(tmp_path):
+    class Odd(fd.Module):
+        __metadata__: fd.Param
+
+    fd.save({"__metadata__": fd.ones(2)}, tmp_path / "x")
+    assert fd.load(tmp_path / "x")["__metadata__"].tolist() == [1, 1]
+    with pytest.raises(RecordError, match="__metadata__"):
+        Odd(fd.ones(2)).save(tmp_path / "x")

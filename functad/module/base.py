@@ -13,7 +13,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, Mis
 from functad.module import files, modes, show, updates
 from functad.module.fields import field, specs_of
 from functad.module.group import ParamGroup
-from functad.module.layout import Layout, is_module, seal, walk
+from functad.module.layout import Layout, comparable, is_module, seal, walk
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -56,6 +56,12 @@ def _flatten(module: Any) -> tuple[tuple[Any, ...], Layout, tuple[Any, ...]]:
             raise ImmutableError(
                 f"{type(module).__name__}.{name} was changed after the Module was made, which no transform or optimiser "
                 f"would see. Write model = model.replace({name}=[*model.{name}, ...]) instead."
+            )
+    for name, held in layout.watched:
+        if comparable(module.__dict__[name]) != held:
+            raise ImmutableError(
+                f"{type(module).__name__}.{name} was changed after the Module was made, which what is compiled for it "
+                f"would not see. Write model = model.replace({name}=...) instead, with a new value."
             )
     return children, layout, layout.entries
 

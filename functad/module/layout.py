@@ -6,9 +6,12 @@ slots, and unflattening fills a dict.
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
+import operator
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ Place = tuple[Any, ...]
 """A field's name, and keys of the containers within it."""
 
 ARRAYS = (Handle, np.ndarray, jax.Array)
+_MUTABLE = (list, dict, deque, OrderedDict, defaultdict)
 _PLAIN = (
     str, bytes, bool, int, float, complex, type, np.generic, np.dtype, enum.Enum, Device, Mark,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.NoneType,
@@ -50,15 +54,25 @@ class Nest:
         )
 
     def holds(self, container: Any, children: Sequence[Any]) -> bool:
-        """Whether a list or dict still holds what it held when the Module was made."""
-        if self.kind is not list and self.kind is not dict:
+        """Whether the lists and dicts in it still hold what they held when the Module was made."""
+        if self.kind is tuple:
+            return all(
+                part.holds(held, children)
+                for held, part in zip(container, self.parts, strict=True)
+                if type(part) is Nest
+            )
+        if self.kind not in _MUTABLE:
             return True
         if len(container) != len(self.parts):
             return False
         for key, part in zip(self.keys, self.parts, strict=True):
-            if type(part) is Child and (
-                container[key] is not children[part.index] if self.kind is list or key in container else True
-            ):
+            if self.kind not in (list, deque) and key not in container:
+                return False
+            held = container[key]
+            if type(part) is Child:
+                if held is not children[part.index]:
+                    return False
+            elif type(part) is Nest and (type(held) is not part.kind or not part.holds(held, children)):
                 return False
         return True
 
@@ -104,6 +118,7 @@ class Layout:
         "nests",
         "static",
         "training",
+        "watched",
     )
 
     def __init__(self, kind: type, fields: dict[str, Any], training: bool):
@@ -116,6 +131,7 @@ class Layout:
         self.names: tuple[str, ...] = ()  # the places as files and patterns write them: layers.0
         self.marks: tuple[Mark | None, ...] = ()
         self.is_marked = False  # whether there are Params among the children
+        self.watched: tuple[tuple[str, Any], ...] = ()  # static fields that can change in place, and what they held
         self._key: Any = None
         self._hash: int | None = None
 
@@ -128,7 +144,7 @@ class Layout:
         for name, value in fields.items():
             spec = specs.get(name, _UNDECLARED)
             if spec.static:
-                layout.static[name] = search.static(value, (name,))
+                fields[name] = layout.static[name] = _own(search.static(value, (name,)))
                 continue
             search.as_params = spec.param
             part = search.part(value, (name,))
@@ -139,7 +155,11 @@ class Layout:
                 layout.nests.append((name, part))
                 fields[name] = part.build(search.children)
             else:
-                layout.static[name] = part
+                fields[name] = layout.static[name] = _own(part)
+        inside = {name for name, _ in (*layout.direct, *layout.nests)}
+        layout.watched = tuple(
+            [(n, comparable(x)) for n, x in layout.static.items() if n not in inside and _can_change(x)]
+        )
         layout.entries = tuple([place[0] if len(place) == 1 else place for place in search.places])
         layout.names = tuple([".".join(map(str, place)) for place in search.places])
         layout.marks = tuple([x.mark if type(x) is Param else None for x in search.children])
@@ -169,7 +189,7 @@ class Layout:
     def but(self, marks: Sequence[Mark | None], training: bool) -> Layout:
         """This layout with other marks, in another mode."""
         new = object.__new__(Layout)
-        for name in ("kind", "static", "direct", "nests", "entries", "names"):
+        for name in ("kind", "static", "direct", "nests", "entries", "names", "watched"):
             setattr(new, name, getattr(self, name))
         new.marks = tuple(marks)
         new.is_marked = self.is_marked
@@ -365,7 +385,12 @@ class _ByEquality:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByEquality) and bool(self.value == other.value)
+        if not isinstance(other, _ByEquality):
+            return False
+        try:
+            return self.value is other.value or bool(self.value == other.value)
+        except Exception:  # noqa: BLE001  # a table's == is a table: what cannot be compared is another value
+            return False
 
     def __hash__(self) -> int:
         return hash(type(self.value))
@@ -374,10 +399,14 @@ class _ByEquality:
 def comparable(value: Any) -> Any:
     """A static value as a key: 1, 1.0 and True are three, lists and dicts are compared by what they hold."""
     kind = type(value)
-    if kind in (list, tuple):
+    if kind in (list, tuple, deque):
         return kind, tuple([comparable(x) for x in value])
-    if kind is dict:
+    if kind is OrderedDict:
+        return kind, tuple([(comparable(k), comparable(x)) for k, x in value.items()])
+    if kind in (dict, defaultdict):
         return kind, frozenset([(comparable(k), comparable(x)) for k, x in value.items()])
+    if kind in (set, frozenset):
+        return kind, frozenset([comparable(x) for x in value])
     if kind is float:
         return kind, str(value)  # which tells the zeros apart, and not one NaN from another
     try:
@@ -385,6 +414,27 @@ def comparable(value: Any) -> Any:
     except TypeError:
         return kind, _ByEquality(value)
     return kind, value
+
+
+def _own(value: Any, depth: int = 4) -> Any:
+    """A static value with lists, dicts and sets of its own, which whoever passed them may go on changing."""
+    kind = type(value)
+    if kind in (dict, OrderedDict):
+        return kind([(k, _own(x, depth - 1)) for k, x in value.items()])
+    if kind in (set, deque, defaultdict):
+        return copy.copy(value)
+    if not depth or kind not in (list, tuple):
+        return value
+    parts = [_own(x, depth - 1) for x in value]
+    return parts if kind is list else tuple(parts) if any(map(operator.is_not, parts, value)) else value
+
+
+def _can_change(value: Any, depth: int = 4) -> bool:
+    """Whether a list, dict or set is in a static value."""
+    kind = type(value)
+    if kind in _MUTABLE or kind is set:
+        return True
+    return kind is tuple and depth > 0 and any(_can_change(x, depth - 1) for x in value)
 
 
 def _part_key(part: Any) -> Any:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from functad.dispatch import Handle
-from functad.errors import ArgumentError, ShapeError
+from functad import generator
+from functad.backends.batch import Batch
+from functad.backends.trace import Trace
+from functad.dispatch import Handle, tracing
+from functad.errors import ArgumentError, LevelError, ShapeError
+from functad.levels import open_depth
 from functad.module.layout import Layout, is_module
 from functad.ops.transfer import stop_gradient
 
@@ -18,19 +22,40 @@ class Pending(NamedTuple):
     values: dict[str, Any]
 
 
-collected: ContextVar[dict[int, Pending] | None] = ContextVar("functad_module_updates", default=None)
+class Collector:
+    """The updates of one call by the `id` of the Module, and where the call runs."""
+
+    __slots__ = ("depth", "draws", "pending", "trace")
+
+    def __init__(self) -> None:
+        self.pending: dict[int, Pending] = {}
+        self.depth = open_depth()
+        self.trace = _trace()
+        self.draws = generator.current()
+
+
+collected: ContextVar[Collector | None] = ContextVar("functad_module_updates", default=None)
+
+
+def _trace() -> Any:
+    """The function that is being written down, if one is."""
+    trace = tracing.get()
+    while trace is not None and not isinstance(trace, Trace):  # code that runs now, such as a checkpointed function
+        trace = getattr(trace, "below", None)
+    return trace
 
 
 def latest(module: Any, name: str) -> Any:
     """A buffer as the running call has left it so far."""
-    pending = (collected.get() or {}).get(id(module))
+    collector = collected.get()
+    pending = None if collector is None else collector.pending.get(id(module))
     return module.__dict__[name] if pending is None else pending.values.get(name, module.__dict__[name])
 
 
 def update(module: Any, values: dict[str, Any]) -> None:
     """Note new values of a Module's buffers, if someone collects them."""
-    pending = collected.get()
-    if pending is None:
+    collector = collected.get()
+    if collector is None or generator.again(collector.draws):  # what backward runs again has been noted
         return
     layout: Layout = module._layout
     buffers = {name: layout.marks[i] is None for name, i in layout.direct}
@@ -45,14 +70,31 @@ def update(module: Any, values: dict[str, Any]) -> None:
                 f"{type(module).__name__}.update: {name!r} is {old.dtype}{list(old.shape)}, and its new value "
                 f"{value.dtype}{list(value.shape)}."
             )
-    notes = pending.setdefault(id(module), Pending(module, {})).values
-    notes.update({name: stop_gradient(value) for name, value in values.items()})
+    notes = collector.pending.setdefault(id(module), Pending(module, {})).values
+    notes.update({name: _outside(module, name, value, collector) for name, value in values.items()})
+
+
+def _outside(module: Any, name: str, value: Any, collector: Collector) -> Any:
+    """A new value as a constant, off the tapes that were opened within the call; raises where it is not one value."""
+    value = stop_gradient(value)
+    while value._backend.level[0] > collector.depth:
+        if isinstance(value._backend, (Batch, Trace)):
+            break
+        value = value._value
+    if value._backend.level[0] > collector.depth or _trace() is not collector.trace:
+        raise LevelError(
+            f"{type(module).__name__}.update: the new value of {name!r} is made in a vmap, jit or loop that runs within "
+            "call_and_update, and means nothing outside of it. Let that function call_and_update and return the new "
+            "Module: fd.jit(lambda m, x: m.call_and_update(x))."
+        )
+    return value
 
 
 def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """What a Module returns, and the Module with the updates of the call."""
-    pending: dict[int, Pending] = {}
-    token = collected.set(pending)
+    collector = Collector()
+    pending = collector.pending
+    token = collected.set(collector)
     try:
         out = module(*args, **kwargs)
     finally:

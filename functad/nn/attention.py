@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from functad import ops
+from functad import dtypes, ops
 from functad.creation import arange, zeros
 from functad.device import Device
-from functad.errors import ArgumentError, ShapeError
+from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.linear import Linear
@@ -196,6 +196,12 @@ class MultiheadAttention(Module):
     def _mask(self, q: Any, k: Any, attn_mask: Any, padding: Any) -> Any:
         """One mask that broadcasts to (batch, head, time, time)."""
         batch, heads, rows, columns = q.shape[0], self.num_heads, q.shape[2], k.shape[2]
+        for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding)):
+            if mask is not None and mask.dtype != "bool" and not dtypes.is_float(mask.dtype):
+                raise DTypeError(
+                    f"MultiheadAttention: {name} is boolean (True may attend) or of floats that are added to the scores, "
+                    f"got {mask.dtype}; write {name} != 0."
+                )
         if attn_mask is not None:
             if attn_mask.ndim == 3:
                 attn_mask = attn_mask.reshape(batch, -1, rows, columns)

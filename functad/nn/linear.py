@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from functad import random
 from functad.device import Device
-from functad.errors import ArgumentError
+from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, fan_bound
@@ -58,7 +60,12 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         """The map of the last axis."""
-        out = x @ self.weight.T
+        try:
+            out = x @ self.weight.T
+        except ShapeError:
+            raise ShapeError(
+                f"Linear: the last axis of x must be in_features={self.in_features}, got shape {np.shape(x)}."
+            ) from None
         return out if self.bias is None else out + self.bias
 
 

@@ -168,6 +168,10 @@ def param_groups(*groups: tuple[Any, Any], default: Any = _UNSAID) -> Optimizer:
         for i, (group, _) in enumerate(chosen):
             if i not in labels:
                 context.mask(group)  # raises where it matches nothing at all
+                raise ArgumentError(
+                    f"param_groups: all parameters of {group!r} are in groups before it, so its optimiser would have none. "
+                    "The first group that matches counts: put the narrower group first."
+                )
         if rest is _UNSAID and -1 in labels:
             left = [name for name, label in zip(context.names, labels, strict=True) if label == -1]
             raise ArgumentError(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes, tree
+from functad.creation import zeros_like
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, StructureError
@@ -24,7 +25,7 @@ from functad.optim.gradients import GradientsParams, aligned, explain, warn_of_m
 from functad.optim.state import Form, OptState, is_committed, of_tree
 from functad.param import Param
 from functad.tensor import Tensor
-from functad.transforms.interop import from_jax, to_jax
+from functad.transforms.interop import in_jax, to_jax
 
 _MOST_KEPT = 64
 
@@ -99,7 +100,7 @@ class Optimizer:
             form[:] = [structure]
             return made
 
-        made = from_jax(init)(*[_off_tape(x) for x in params])
+        made = in_jax(init)(*[_off_tape(x) for x in params])
         return OptState(made, Form(form[0], plan.names))
 
     def step(self, model: Any, grads: Any, state: OptState, **extra: Any) -> tuple[Any, OptState]:
@@ -284,11 +285,29 @@ class Plan:
         def update(params: Any, grads: Any, memory: Any, numbers: Any) -> tuple[list[Any], list[Any]]:
             packed = self.pack(params)
             state = jax.tree.unflatten(form, memory)
+            self._check_state(state, packed)  # once for each shape: this runs when it is compiled
             updates, state = self.tx.update(self.pack(grads), state, packed, **numbers, **adapted)
             new = jax.tree.leaves(state)
             return self.unpack(apply_updates(packed, updates)), new
 
-        return jax.jit(update), from_jax(update)
+        return jax.jit(update), in_jax(update)
+
+    def _check_state(self, state: Any, packed: Any) -> None:
+        """Raise unless a state has the structure and shapes of those that this optimiser makes for these parameters."""
+        made = jax.eval_shape(self.tx.init, packed)
+        found, wanted = (jax.tree_util.tree_flatten_with_path(x) for x in (state, made))
+        if found[1] != wanted[1]:
+            raise StructureError(
+                "step: the state was made by another optimiser, or for parameters of another structure. Make one: "
+                "state = opt.init(model)."
+            )
+        for (path, x), (_, y) in zip(found[0], wanted[0], strict=True):
+            if jnp.shape(x) != y.shape:
+                raise StructureError(
+                    f"step: the state was made for parameters of other shapes: it has {jnp.shape(x)} at "
+                    f"{jax.tree_util.keystr(path)}, and these parameters take {y.shape}. Make a new one: "
+                    "state = opt.init(model)."
+                )
 
     def _of_arrays(self, fn: Callable[[Any], Any], leaves: list[Any], structure: Any) -> Callable[[Any], Any]:
         """A function of the model as JAX's function of what optax sees."""
@@ -378,7 +397,7 @@ def _filled(params: list[Any], grads: list[Any], source: Any, plan: Plan) -> lis
         name, why = next(iter(missing.items()))
         raise ArgumentError(f"step: none of the {len(params)} parameters has a gradient. {name}: {why}")
     warn_of_missing(missing, stacklevel=3)
-    return [_off_tape(x) * 0 if g is None else g for x, g in zip(params, grads, strict=True)]
+    return [zeros_like(_off_tape(x)) if g is None else g for x, g in zip(params, grads, strict=True)]
 
 
 def _refuse_state(had: tuple[str, ...], have: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import secrets
+import weakref
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,8 @@ _DTYPES = {code: np.dtype(kind) for code, kind in _CODES.items()}
 _NAMES = {dtype: code for code, dtype in _DTYPES.items()}
 _MOST_HEADER = 100_000_000
 _OURS = "functad"
+_METADATA = "__metadata__"
+_VERSION = 2
 
 
 def write(path: Any, arrays: Mapping[str, Array], about: Mapping[str, Any] | None = None) -> None:
@@ -46,6 +49,8 @@ def write(path: Any, arrays: Mapping[str, Array], about: Mapping[str, Any] | Non
     sums: dict[str, int] = {}
     flat: list[memoryview] = []
     place = 0
+    if _METADATA in arrays:
+        raise RecordError(f"save: safetensors files keep the name {_METADATA!r} for themselves; choose another.")
     for name, array in sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):  # aligned
         code = _NAMES.get(array.dtype)
         shape = list(array.shape)
@@ -60,8 +65,9 @@ def write(path: Any, arrays: Mapping[str, Array], about: Mapping[str, Any] | Non
         sums[name] = zlib.crc32(raw)
         flat.append(raw)
         place += raw.nbytes
-    ours = json.dumps({"version": 1, "crc32": sums, "views": views, **(about or {})})
-    header["__metadata__"] = {"format": "functad", _OURS: ours}
+    ours = {"version": _VERSION, "crc32": sums, "views": views, **(about or {})}
+    ours["header"] = _sum_of(header, ours)
+    header[_METADATA] = {"format": _OURS, _OURS: json.dumps(ours)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with replacing(path) as file:
@@ -69,6 +75,12 @@ def write(path: Any, arrays: Mapping[str, Array], about: Mapping[str, Any] | Non
         file.write(text)
         for raw in flat:
             file.write(raw)
+
+
+def _sum_of(entries: Any, about: dict[str, Any]) -> int:
+    """The checksum of a header: of the entries and of functad's metadata without it."""
+    rest = {name: x for name, x in about.items() if name != "header"}
+    return zlib.crc32(json.dumps([entries, rest], sort_keys=True).encode())
 
 
 @contextlib.contextmanager
@@ -107,14 +119,18 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Reader:
-    """A file whose header has been checked; arrays are read one by one."""
+    """A file whose header has been checked; arrays are read one by one.
+
+    The file stays open, so that the arrays are those of one file, whatever takes its place meanwhile.
+    """
 
     def __init__(self, path: Any):
         self.path = Path(path)
         try:
-            size = self.path.stat().st_size
-            with open(self.path, "rb") as file:
-                self._start, self._entries, self.about = _header(self.path, file, size)
+            self._file = open(self.path, "rb")  # noqa: SIM115  # closed with the reader
+            weakref.finalize(self, self._file.close)
+            size = os.fstat(self._file.fileno()).st_size
+            self._start, self._entries, self.about = _header(self.path, self._file, size)
         except FileNotFoundError:
             raise RecordError(f"there is no file {self.path}.") from None
         except IsADirectoryError:
@@ -129,9 +145,8 @@ class Reader:
     def __getitem__(self, name: str) -> Array:
         entry = self._entries[name]
         begin, end = entry["data_offsets"]
-        with open(self.path, "rb") as file:
-            file.seek(self._start + begin)
-            raw = file.read(end - begin)
+        self._file.seek(self._start + begin)
+        raw = self._file.read(end - begin)
         if len(raw) < end - begin:
             raise _spoilt(self.path, f"it ends within {name!r}")
         if name in self._sums and zlib.crc32(raw) != self._sums[name]:
@@ -159,11 +174,14 @@ def _header(path: Path, file: IO[bytes], size: int) -> tuple[int, dict[str, Any]
         raise _spoilt(path, f"its header should have {length} bytes, and the file has {size} in all")
     try:
         header = json.loads(file.read(length))
-        metadata = header.pop("__metadata__", {}) or {}
+        metadata = header.pop(_METADATA, {}) or {}
         about = json.loads(metadata.get(_OURS, "{}"))
+        complete = about.get("header") == _sum_of(header, about) if about else metadata.get("format") != _OURS
         entries = {name: _entry(name, entry) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _spoilt(path, f"its header cannot be read ({error})") from None
+    if not complete:
+        raise _spoilt(path, "its header is not the one that was written")
     place = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = entry["data_offsets"]

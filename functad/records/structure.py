@@ -17,7 +17,7 @@ import numpy as np
 from functad import dtypes, tree
 from functad.device import Device
 from functad.dispatch import Handle
-from functad.errors import ArgumentTypeError, RecordError
+from functad.errors import ArgumentTypeError, FunctadError, RecordError
 from functad.module.layout import is_module
 from functad.param import Mark, Param, ParamId, as_leaf, own_leaf, wrap
 from functad.records.format import Array, Reader, write
@@ -71,7 +71,12 @@ def load(path: Any, like: Any = None, device: Device | None = None) -> Any:
             f"{path} holds tensors by name and no structure (a Module's weights, or another library's file); load it into "
             "a model: model.load(path)."
         )
-    found = _Reader(reader, device).decode(reader.about["structure"])
+    try:
+        found = _Reader(reader, device).decode(reader.about["structure"])
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, FunctadError):
+            raise
+        raise RecordError(f"{path}: its structure is not one that save writes ({error!r}).") from None
     return found if like is None else _refill(like, found, "")
 
 
@@ -86,7 +91,7 @@ class _Writer:
     def name(self, path: str) -> str:
         """A name no other array has."""
         name, number = path or "value", 1
-        while name in self.arrays:
+        while name in self.arrays or name == "__metadata__":
             number += 1
             name = f"{path or 'value'}#{number}"
         return name

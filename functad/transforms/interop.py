@@ -49,6 +49,16 @@ def from_jax(
     >>> fd.grad(softplus)(0.0).item()
     0.5
     """
+    return in_jax(fn, static_argnums, static_argnames, on_numpy=False)
+
+
+def in_jax(
+    fn: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    on_numpy: bool = True,
+) -> Callable[..., Any]:
+    """`from_jax`, for tensors of the NumPy device too: JAX computes and NumPy arrays come out."""
     check_callable(fn, "from_jax")
     name = f"from_jax({getattr(fn, '__name__', type(fn).__name__)})"
     numbers, names = _static(fn, static_argnums, static_argnames)
@@ -65,7 +75,7 @@ def from_jax(
             {k: x for k, x in kwargs.items() if k not in names},
         )
         leaves, structure = tree.flatten_as_jax(dynamic)
-        inputs = _tensors(leaves, name, dynamic)
+        inputs = _tensors(leaves, name, dynamic, on_numpy)
         key = (structure, static, tuple([Type(x._shape, x._dtype) for x in inputs]), dtypes.x64_enabled())
         try:
             found = known.get(key)
@@ -99,11 +109,11 @@ def _static(fn: Any, nums: Any, names: Any) -> tuple[frozenset[int], frozenset[s
     )
 
 
-def _tensors(leaves: Sequence[Any], name: str, dynamic: Any) -> list[Any]:
-    """The leaves of the arguments as tensors of one XLA device."""
+def _tensors(leaves: Sequence[Any], name: str, dynamic: Any, on_numpy: bool) -> list[Any]:
+    """The leaves of the arguments as tensors of one device."""
     handles = [x for x in leaves if isinstance(x, Handle)]
     for x in handles:
-        if base_tensor(x)._backend.name == "numpy":
+        if not on_numpy and base_tensor(x)._backend.name == "numpy":
             raise DeviceError(
                 f"{name}: a tensor of shape {x.shape} is on the NumPy device, where JAX does not compute. Move it "
                 "first: x.to_device(fd.Device.cpu())."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from functad import dtypes
 from functad.device import Device
 from functad.dispatch import bind
-from functad.errors import DeviceError
+from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
 from functad.transforms.control_ops import Primal
 
@@ -33,8 +33,10 @@ class JaxOp(Op):
         super().__init__(name, lambda xp, *arrays: call(*arrays), doc="A function written in JAX.", cost=Cost.COMPUTE)
         self.call = call
         self.types = tuple(types)
-        self.out_types = _types(jax.eval_shape(call, *_blanks(types)))  # type: ignore[misc]  # an instance's own
-        self.numpy_impl = partial(_refuse_numpy, name)
+        with in_precision(None, *types):
+            self.out_types = _types(jax.eval_shape(call, *_blanks(types)))  # type: ignore[misc]  # an instance's own
+        compiled = jax.jit(call)
+        self.numpy_impl = hosted(lambda xp, *arrays: compiled(*arrays))  # for what `from_jax` lets through
         self.recorded = lru_cache(64)(self._recorded)  # type: ignore[method-assign]  # caches per op
         self.joined = lru_cache(64)(self._joined)  # type: ignore[method-assign]
 
@@ -144,10 +146,6 @@ def _types(outs: Sequence[Any]) -> list[Type]:
 def still(t: Type) -> Any:
     """The tangent of an integer, as JAX has it."""
     return np.zeros(t.shape, FLOAT0)
-
-
-def _refuse_numpy(name: str, xp: Any, *arrays: Any) -> None:
-    raise DeviceError(f"{name}: its inputs are on the NumPy device; move them first: x.to_device(fd.Device.cpu()).")
 
 
 def default_xla() -> Any:

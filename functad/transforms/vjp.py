@@ -111,7 +111,7 @@ def trace_back(
         if has_aux:
             aux = leave(tape, aux)
     pullback = Pullback(
-        [x._context if of.smooth else None for x, of in zip(inputs, blanks, strict=True)],
+        [x._context if of.smooth and x._backend is tape else None for x, of in zip(inputs, blanks, strict=True)],
         blanks,
         structures,
         [x._context if x._backend is tape and x._context.tracked else None for x in results],

@@ -58,7 +58,7 @@ def cross_entropy(
     target, kept = _hard(where, input, target, axis, ignore_index)
     loss = bind(class_nll_op, (input, target), (axis,))
     share = None if weight is None else ops.take(weight, target)
-    loss = loss if share is None else loss * share
+    loss = loss if share is None else _shared(loss, share)
     if smoothing:
         rest = _summed(ops.log_softmax(input, axis), weight, axis)
         loss = loss * (1 - smoothing) - rest * (smoothing / input.shape[axis])
@@ -80,7 +80,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     share = None
     if weight is not None:
         share = ops.take(_class_weight(where, weight, input, axis), target)
-        loss = loss * share
+        loss = _shared(loss, share)
     return _over_kept(loss, share, kept, reduction)
 
 
@@ -219,6 +219,11 @@ def _summed(terms: Any, weight: Any, axis: int) -> Any:
     if weight is not None:
         terms = terms * ops.reshape(weight, (-1, *[1] * (terms.ndim - 1 - axis)))
     return ops.sum(terms, axis)
+
+
+def _shared(loss: Any, share: Any) -> Any:
+    """The loss of each element times its weight; with weight 0 it counts nothing, whatever it is."""
+    return gate(loss, share != 0) * share
 
 
 def _over_kept(loss: Any, share: Any, kept: Any, reduction: str) -> Any:
