@@ -78,7 +78,9 @@ class Fusion(BaseBackend):
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Record `op`; its type is known at once."""
-        if not op.whole and (out := record(self, op, inputs, params)) is not None:
+        if local.at_once > 1:
+            local.at_once -= 1
+        elif not op.whole and (out := record(self, op, inputs, params)) is not None:
             return out
         self.compiler.singles[op.name] += 1
         return _run(self, op, inputs, params)
