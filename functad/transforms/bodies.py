@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from functad import dtypes, tree
 from functad.backends.base import BaseBackend
+from functad.backends.staged import StagedOp
 from functad.backends.trace import Equation, Program, Trace, open_trace
 from functad.dispatch import Handle, tracing
 from functad.errors import ArgumentTypeError, ConcreteValueError
@@ -27,7 +28,6 @@ from functad.source import user_line
 from functad.tensor import Tensor
 from functad.transforms.arguments import settle
 from functad.transforms.python_op import StagedPython
-from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
 

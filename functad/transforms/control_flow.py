@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from functad import dtypes, tree
+from functad.backends.staged import StagedOp
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from functad.ops.arithmetic import maximum, minimum
@@ -22,7 +23,6 @@ from functad.transforms.bodies import Written, aligned, write_down
 from functad.transforms.control_args import base_of, known, like_of, scalar, tensors_of, text_of, type_of
 from functad.transforms.control_ops import cond_op
 from functad.transforms.loops import bounds, run_scan, run_while
-from functad.transforms.staged import StagedOp
 
 
 def scan(

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 
 from functad import dtypes
+from functad.backends.staged import RecordedOp, StagedOp
 from functad.backends.trace import Program
 from functad.dispatch import bind
 from functad.errors import NotDifferentiableError
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
 from functad.ops.rules import zeros
 from functad.transforms.bodies import Key, joined, run_xla, written
-from functad.transforms.staged import RecordedOp, StagedOp
 
 MOST_OPS = 1024
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from functad import dtypes
 from functad.backends.batch import BatchedOp, batched
 from functad.backends.forward import Forward
+from functad.backends.staged import StagedOp
 from functad.backends.trace import Equation, Program, open_trace
 from functad.dispatch import bind
 from functad.levels import deeper
@@ -22,7 +23,6 @@ from functad.ops.scatter import scatter_set_op
 from functad.transforms.control_ops import CondOp, ControlOp
 from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla, still
 from functad.transforms.python_op import StagedPython, over_rows
-from functad.transforms.staged import StagedOp
 
 
 def unfolded(program: Program, base: Any) -> Program:

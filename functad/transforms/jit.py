@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from functad import dtypes, tree
+from functad.backends.staged import StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_backend, bind, tracing
@@ -21,7 +22,6 @@ from functad.param import ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import Captures
-from functad.transforms.staged import StagedOp
 
 _MOST_KEPT = 512
 _PLAIN = {Tensor}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from functad import dtypes, tree
 from functad.backends.batch import Axes, Batch, BatchedOp
+from functad.backends.staged import StagedOp
 from functad.backends.trace import Program, Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, bind, run_closed, tracing
@@ -24,7 +25,6 @@ from functad.ops.op import Cost, Op, Type
 from functad.ops.rules import zeros
 from functad.tensor import Tensor
 from functad.transforms.arguments import opened, settle
-from functad.transforms.staged import StagedOp
 
 Function = Callable[[Sequence[Any]], tuple[Any, ...]]
 """From tensors to a tuple of tensors."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.backends.batch import Batch
+from functad.backends.staged import RecordedOp, StagedOp
 from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
 from functad.levels import deeper
@@ -20,7 +21,6 @@ from functad.ops.shape import moveaxis
 from functad.transforms.arguments import opened
 from functad.transforms.bodies import Key, dependent, follow, hoisted, joined, written
 from functad.transforms.control_ops import MOST_OPS, Call, ControlOp, Primal, values_among
-from functad.transforms.staged import RecordedOp, StagedOp
 
 
 class ScanOp(ControlOp):
