@@ -16,12 +16,12 @@ _OF_A_DTYPE = "one key draws other numbers in another dtype"
 EXCEPTIONS: dict[tuple[str, str], str] = {
     **{
         (f"random_{name}", what): _OF_A_QUANTILE
-        for name in ("f", "gamma", "loggamma", "wald")
+        for name in ("dirichlet", "f", "gamma", "loggamma", "wald")
         for what in ("jax", "numeric")
     },
     **{
         (f"random_{name}", "dtypes"): _OF_A_DTYPE
-        for name in ("double_sided_maxwell", "f", "gamma", "loggamma", "lognormal", "wald")
+        for name in ("dirichlet", "double_sided_maxwell", "f", "gamma", "loggamma", "lognormal", "wald")
     },
     ("gamma_slope", "jax"): "JAX has no second derivative of gamma numbers",
     ("loggamma_slope", "jax"): "JAX has no second derivative of gamma numbers",

@@ -18,10 +18,14 @@ __all__: list[str] = []
 def hosted(fn: Callable[..., Any]) -> Callable[..., Any]:
     """An op's implementation `fn(xp, *arrays, **params)` for NumPy arrays; `xp` is `jax.numpy` to it."""
 
+    @functools.lru_cache(256)
+    def compiled(**params: Any) -> Any:
+        return jax.jit(functools.partial(fn, jax.numpy, **params))
+
     @functools.wraps(fn)
     def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
         with in_precision(params.get("dtype"), *arrays), jax.default_device(jax.devices("cpu")[0]):
-            out = fn(jax.numpy, *map(jax.numpy.asarray, arrays), **params)
+            out = compiled(**params)(*arrays)
             return tuple(map(np.asarray, out)) if type(out) is tuple else np.asarray(out)
 
     return impl
@@ -29,5 +33,6 @@ def hosted(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def in_precision(dtype: Any, *arrays: Any) -> Any:
     """JAX's x64 mode for a block, if floats of 64 bits occur in it."""
-    wide = dtypes.float64 in (dtype, *[x.dtype for x in arrays])
+    known = [x.dtype for x in arrays] if dtype is None else [dtype, *[x.dtype for x in arrays]]
+    wide = dtypes.float64 in known  # not None, which NumPy holds to be equal to float64
     return jax.enable_x64(True) if wide and not dtypes.x64_enabled() else nullcontext()

@@ -1,95 +1,359 @@
-"""Draws from distributions."""
+"""Draws of floats: noise by JAX, and differentiable functions of it and of the parameters."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import numpy as np
+import scipy.special
 
 from functad import dtypes, ops
 from functad.creation import Shape, as_shape
 from functad.device import Device
-from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError
-from functad.random.keys import checked_key, draw, random_op, wrap
+from functad.dispatch import bind
+from functad.errors import ArgumentError, ShapeError
+from functad.ops.elementary import widened
+from functad.ops.op import Op, Samples
+from functad.ops.operand import operand
+from functad.ops.rules import elementwise
+from functad.random.keys import KEY, checked_key, float_dtype, noise, parameters, placed, random_op, sampler, wrap
 from functad.tensor import Tensor
 
 
+def _noise(name: str, doc: str) -> Op:
+    draw = getattr(jax.random, name)
+    return random_op(
+        name,
+        lambda xp, key, *, shape, dtype: draw(wrap(key), shape=shape, dtype=dtype),
+        {"shape": (2, 3), "dtype": dtypes.float32},
+        doc,
+    )
+
+
+# --- without parameters
+
+
 def normal(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Standard normal numbers."""
-    return draw(_normal_op, "normal", key, shape, dtype, device)
+    """Standard normal numbers.
+
+    >>> import functad as fd
+    >>> fd.random.normal(fd.random.key(0), (2, 3), dtype="bfloat16").dtype
+    dtype(bfloat16)
+    """
+    return noise(_normal_op, "normal", key, shape, dtype, device)
 
 
-def truncated_normal(
-    key: Any, lower: float, upper: float, shape: Shape = (), dtype: Any = None, device: Device | None = None
+def exponential(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Exponential numbers of mean 1."""
+    return noise(_exponential_op, "exponential", key, shape, dtype, device)
+
+
+def gumbel(
+    key: Any, shape: Shape = (), dtype: Any = None, mode: str | None = None, device: Device | None = None
 ) -> Tensor:
-    """Standard normal numbers between `lower` and `upper`."""
-    return draw(_truncated_normal_op, "truncated_normal", key, shape, dtype, device, float(lower), float(upper))
+    """Gumbel numbers; `mode="high"` spends more random bits on the tail."""
+    if mode not in (None, "low", "high"):
+        raise ArgumentError(f"random.gumbel: mode must be 'low' or 'high', got {mode!r}.")
+    return noise(_gumbel_op, "gumbel", key, shape, dtype, device, mode)
+
+
+def laplace(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Laplace numbers of scale 1."""
+    return noise(_laplace_op, "laplace", key, shape, dtype, device)
+
+
+def logistic(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Logistic numbers of scale 1."""
+    return noise(_logistic_op, "logistic", key, shape, dtype, device)
+
+
+def cauchy(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Cauchy numbers of scale 1."""
+    return noise(_cauchy_op, "cauchy", key, shape, dtype, device)
+
+
+def maxwell(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Maxwell numbers: the lengths of normal vectors in three dimensions."""
+    return noise(_maxwell_op, "maxwell", key, shape, dtype, device)
+
+
+def orthogonal(
+    key: Any, n: int, shape: Shape = (), dtype: Any = None, m: int | None = None, device: Device | None = None
+) -> Tensor:
+    """Matrices uniform among the orthogonal ones, of shape `shape + (n, n)`; with `m` among those of shape `(n, m)`."""
+    return noise(_orthogonal_op, "orthogonal", key, shape, dtype, device, int(n), int(n if m is None else m))
+
+
+# --- with parameters
 
 
 def uniform(
     key: Any, shape: Shape = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, device: Device | None = None
 ) -> Tensor:
-    """Uniform numbers in `[minval, maxval)`; differentiable in the bounds."""
-    unit = draw(_uniform_op, "uniform", key, shape, dtype, device)
-    if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
-        return unit if (minval, maxval) == (0, 1) else unit * (maxval - minval) + minval
-    return unit * (ops.sub(maxval, minval)) + minval
+    """Uniform numbers in `[minval, maxval)`; differentiable in the bounds.
+
+    >>> import functad as fd
+    >>> x = fd.random.uniform(fd.random.key(0), (1000,), minval=-1.0)
+    >>> bool(x.min() >= -1) and bool(x.max() < 1)
+    True
+    """
+    unit = noise(_uniform_op, "uniform", key, shape, dtype, None)
+    if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and (minval, maxval) == (0, 1):
+        return placed(unit, device)
+    low, high = (operand(bound, unit, unit.dtype, "random.uniform") for bound in (minval, maxval))
+    drawn = unit * (high - low) + low
+    if drawn.shape != unit.shape:
+        raise ShapeError(
+            f"random.uniform: bounds of shapes {low.shape} and {high.shape} do not fit shape={unit.shape}."
+        )
+    return placed(drawn, device)
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None, device: Device | None = None) -> Tensor:
-    """True with probability `p`; of the shape of `p` unless told otherwise."""
-    like = (p.shape if isinstance(p, Handle) else np.shape(p)) if shape is None else shape
-    return uniform(key, like, device=device) < p
-
-
-def randint(
-    key: Any, shape: Shape, minval: int, maxval: int, dtype: Any = None, device: Device | None = None
+def truncated_normal(
+    key: Any,
+    lower: Any,
+    upper: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    device: Device | None = None,
 ) -> Tensor:
-    """Integers in `[minval, maxval)`."""
-    if minval >= maxval:
-        raise ArgumentError(f"random.randint: minval={minval} must be less than maxval={maxval}.")
-    wanted = dtypes.default_int() if dtype is None else dtypes.parse(dtype, "random.randint")
-    drawn = bind(
-        _randint_op, (checked_key(key, "randint"),), (as_shape(shape, "randint"), int(minval), int(maxval), wanted)
+    """Standard normal numbers between `lower` and `upper`; differentiable in the bounds."""
+    (key, bounds, sizes, wanted) = parameters("truncated_normal", key, shape, dtype, lower, upper)
+    return placed(truncated_op(uniform(key, sizes, wanted), *bounds), device)
+
+
+def lognormal(
+    key: Any, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """exp(sigma z) for normal z; differentiable in `sigma`."""
+    drawn = parameters("lognormal", key, shape, dtype, sigma)
+    return placed(bind(_lognormal_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
+
+
+def pareto(key: Any, b: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Pareto numbers of shape parameter `b`, from 1 up; differentiable in `b`."""
+    (key, (b,), sizes, wanted) = parameters("pareto", key, shape, dtype, b)
+    return placed(ops.exp(exponential(key, sizes, wanted) / b), device)
+
+
+def rayleigh(
+    key: Any, scale: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Rayleigh numbers; differentiable in `scale`."""
+    (key, (scale,), sizes, wanted) = parameters("rayleigh", key, shape, dtype, scale)
+    return placed(scale * noise(_rayleigh_op, "rayleigh", key, sizes, wanted, None), device)
+
+
+def weibull_min(
+    key: Any,
+    scale: Any,
+    concentration: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Weibull numbers; differentiable in both parameters."""
+    (key, (scale, power), sizes, wanted) = parameters("weibull_min", key, shape, dtype, scale, concentration)
+    return placed(exponential(key, sizes, wanted) ** (1 / power) * scale, device)
+
+
+def double_sided_maxwell(
+    key: Any, loc: Any, scale: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Maxwell numbers of either sign; differentiable in `loc` and `scale`, whose shape follows `shape` in the result's."""
+    (key, (loc, scale), inner, _) = parameters("double_sided_maxwell", key, None, dtype, loc, scale)
+    sizes = (*(as_shape(shape, "random.double_sided_maxwell") or inner), *inner)
+    return placed(bind(_double_sided_maxwell_op, (key, loc, scale), (sizes,)), device)
+
+
+def triangular(
+    key: Any,
+    left: Any,
+    mode: Any,
+    right: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Numbers with a density that rises from `left` to `mode` and falls to `right`; differentiable in all three."""
+    (key, (left, mode, right), sizes, wanted) = parameters("triangular", key, shape, dtype, left, mode, right)
+    u = uniform(key, sizes, wanted)
+    width = right - left
+    rising = left + ops.sqrt(u * width * (mode - left))
+    falling = right - ops.sqrt((1 - u) * width * (right - mode))
+    return placed(ops.where(u < (mode - left) / width, rising, falling), device)
+
+
+def wald(key: Any, mean: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """Wald (inverse Gaussian) numbers of scale 1; differentiable in `mean`.
+
+    The derivative is that of the sample at a fixed quantile, so its mean is the derivative of the mean;
+    differentiating the algorithm, which chooses between two roots, would be biased.
+    """
+    drawn = parameters("wald", key, shape, dtype, mean)
+    return placed(bind(_wald_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
+
+
+def multivariate_normal(
+    key: Any,
+    mean: Any,
+    cov: Any,
+    shape: Shape | None = None,
+    dtype: Any = None,
+    method: str = "cholesky",
+    device: Device | None = None,
+) -> Tensor:
+    """Normal vectors; differentiable in `mean` and `cov`.
+
+    Args:
+        key: the key.
+        mean: the means, along the last axis.
+        cov: covariances, in the last two axes.
+        shape: that of the batch; the axes in front of those, by default. The result has `mean`'s last axis too.
+        dtype: of the result.
+        method: how `cov` is factored: "cholesky" (fast), "eigh" or "svd" (for singular matrices).
+        device: where the result goes.
+
+    >>> import functad as fd
+    >>> fd.random.multivariate_normal(fd.random.key(0), fd.zeros(2), fd.eye(2), (3,)).shape
+    (3, 2)
+    """
+    where = "random.multivariate_normal"
+    key = checked_key(key, "multivariate_normal")
+    mean, cov = operand(mean, key, where=where), operand(cov, key, where=where)
+    known = [x.dtype for x in (mean, cov) if dtypes.is_float(x.dtype)]
+    wanted = dtypes.promote(dtypes.default_float(), *known) if dtype is None else dtype
+    wanted = float_dtype(wanted, "multivariate_normal", key)
+    mean, cov = mean.astype(wanted), cov.astype(wanted)
+    n = mean.shape[-1] if mean.ndim else 0
+    if not mean.ndim or cov.shape[-2:] != (n, n):
+        raise ShapeError(
+            f"{where}: mean needs an axis of length n and cov two of them, got shapes {mean.shape} and {cov.shape}."
+        )
+    common = np.broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
+    batch = common if shape is None else as_shape(shape, where)
+    if method == "cholesky":
+        factor = ops.cholesky(cov)
+    elif method in ("eigh", "svd"):
+        values, vectors = ops.eigh(cov) if method == "eigh" else ops.svd(cov)[1::-1]
+        factor = vectors * ops.sqrt(values).expand_dims(-2)
+    else:
+        raise ArgumentError(f"{where}: method must be 'cholesky', 'eigh' or 'svd', got {method!r}.")
+    drawn = mean + ops.einsum("...ij,...j->...i", factor, normal(key, (*batch, n), wanted))
+    if drawn.shape != (*batch, n):
+        raise ShapeError(f"{where}: shape={batch} must end with the axes of mean and cov in front, {common}.")
+    return placed(drawn, device)
+
+
+# --- ops
+
+
+_normal_op = _noise("normal", "Standard normal numbers.")
+_uniform_op = _noise("uniform", "Uniform numbers in [0, 1).")
+_exponential_op = _noise("exponential", "Exponential numbers.")
+_laplace_op = _noise("laplace", "Laplace numbers.")
+_logistic_op = _noise("logistic", "Logistic numbers.")
+_cauchy_op = _noise("cauchy", "Cauchy numbers.")
+_maxwell_op = _noise("maxwell", "Maxwell numbers.")
+_gumbel_op = random_op(
+    "gumbel",
+    lambda xp, key, *, mode, shape, dtype: jax.random.gumbel(wrap(key), shape, dtype, mode),
+    {"mode": None, "shape": (2, 3), "dtype": dtypes.float32},
+    "Gumbel numbers.",
+)
+_rayleigh_op = random_op(
+    "rayleigh",
+    lambda xp, key, *, shape, dtype: jax.random.rayleigh(wrap(key), xp.ones((), dtype), shape, dtype),
+    {"shape": (2, 3), "dtype": dtypes.float32},
+    "Rayleigh numbers of scale 1.",
+)
+_orthogonal_op = random_op(
+    "orthogonal",
+    lambda xp, key, *, n, m, shape, dtype: jax.random.orthogonal(wrap(key), n, shape, dtype, m),
+    {"n": 2, "m": 2, "shape": (), "dtype": dtypes.float32},
+    "Orthogonal matrices.",
+)
+
+_ROOT = math.sqrt(2)
+
+
+@widened
+def _truncated(xp: Any, u: Any, lower: Any, upper: Any) -> Any:
+    root = np.asarray(_ROOT, u.dtype)
+    erf, erfinv = (scipy.special.erf, scipy.special.erfinv) if xp is np else (jax.lax.erf, jax.lax.erf_inv)
+    low, high = erf(lower / root), erf(upper / root)
+    quantile = xp.maximum(low, u * (high - low) + low)
+    inf = np.asarray(np.inf, u.dtype)
+    if xp is not np:  # nextafter has no derivative
+        lower, upper = jax.lax.stop_gradient((lower, upper))
+    return xp.clip(root * erfinv(quantile), xp.nextafter(lower, inf), xp.nextafter(upper, -inf))
+
+
+def _quantile_slope(x: Any, mean: Any) -> Any:
+    """Minus the derivative of the distribution function in the mean, over the density."""
+    root = ops.sqrt(x)
+    return math.sqrt(2 * math.pi) * (x * root) * ops.erfcx((x / mean + 1) / (_ROOT * root)) / (mean * mean)
+
+
+def _bounds_samples(rng: np.random.Generator) -> Any:
+    return [
+        ((rng.uniform(0.1, 0.9, shape), rng.uniform(-2, -1, shape), rng.uniform(1, 2)), {})
+        for shape in ((3, 2), (0, 2))
+    ]
+
+
+truncated_op = elementwise(
+    "truncated_normal", _truncated,
+    lambda u, lower, upper, out: math.sqrt(math.pi / 2) * ops.exp(out * out / 2) * (ops.erf(upper / _ROOT) - ops.erf(lower / _ROOT)),
+    lambda u, lower, out: (1 - u) * ops.exp((out * out - lower * lower) / 2),
+    lambda u, upper, out: u * ops.exp((out * out - upper * upper) / 2),
+    samples=Samples(make=_bounds_samples),
+    doc="The quantile u of the normal distribution between two bounds.",
+)  # fmt: skip
+
+
+def _parametric(low: float, *, count: int = 1) -> Samples:
+    """A key and positive parameters."""
+    return Samples(
+        make=lambda rng: [
+            ((KEY, *[rng.uniform(low, 2, shape) for _ in range(count)]), {"shape": sizes})
+            for shape, sizes in (((2,), (3, 2)), ((), ()))
+        ]
     )
-    return drawn if device is None else drawn.to_device(device)
 
 
-def permutation(key: Any, n: int, device: Device | None = None) -> Tensor:
-    """The integers from 0 up to `n` in random order."""
-    drawn = bind(_permutation_op, (checked_key(key, "permutation"),), (int(n), dtypes.default_int()))
-    return drawn if device is None else drawn.to_device(device)
+def _double_sided_maxwell(xp: Any, key: Any, loc: Any, scale: Any, *, shape: tuple[int, ...]) -> Any:
+    first, second = jax.random.split(wrap(key))
+    signs = jax.random.rademacher(second, shape, scale.dtype)
+    return signs * jax.random.maxwell(first, shape, scale.dtype) * scale + loc
 
 
-_normal_op = random_op(
-    "random_normal",
-    lambda xp, key, *, shape, dtype: jax.random.normal(wrap(key), shape, dtype),
-    {"shape": (2, 3), "dtype": dtypes.float32},
-    "Standard normal numbers.",
+def _signed_maxwell(key: Any, scale_dtype: Any, shape: tuple[int, ...]) -> Any:
+    one = operand(1.0, key, scale_dtype)
+    return bind(_double_sided_maxwell_op, (key, one - one, one), (shape,))
+
+
+_lognormal_op = sampler(
+    "lognormal",
+    lambda xp, key, sigma, *, shape: jax.random.lognormal(wrap(key), sigma, shape, sigma.dtype),
+    lambda key, out, shape: out * normal(key, shape, out.dtype),
+    samples=_parametric(0.5),
+    doc="exp(sigma z) for normal z.",
 )
-_truncated_normal_op = random_op(
-    "random_truncated_normal",
-    lambda xp, key, *, lower, upper, shape, dtype: jax.random.truncated_normal(wrap(key), lower, upper, shape, dtype),
-    {"lower": -1.0, "upper": 2.0, "shape": (2, 3), "dtype": dtypes.float32},
-    "Standard normal numbers between bounds.",
+_double_sided_maxwell_op: Op = sampler(
+    "double_sided_maxwell",
+    _double_sided_maxwell,
+    1,
+    _signed_maxwell,
+    samples=_parametric(0.5, count=2),
+    doc="Maxwell numbers of either sign.",
 )
-_uniform_op = random_op(
-    "random_uniform",
-    lambda xp, key, *, shape, dtype: jax.random.uniform(wrap(key), shape, dtype),
-    {"shape": (2, 3), "dtype": dtypes.float32},
-    "Uniform numbers in [0, 1).",
-)
-_randint_op = random_op(
-    "random_randint",
-    lambda xp, key, *, shape, minval, maxval, dtype: jax.random.randint(wrap(key), shape, minval, maxval, dtype),
-    {"shape": (2, 3), "minval": 0, "maxval": 9, "dtype": dtypes.int32},
-    "Integers in a range.",
-)
-_permutation_op = random_op(
-    "random_permutation",
-    lambda xp, key, *, n, dtype: jax.random.permutation(wrap(key), n).astype(dtype),
-    {"n": 5, "dtype": dtypes.int32},
-    "Integers in random order.",
+_wald_op = sampler(
+    "wald",
+    lambda xp, key, mean, *, shape: jax.random.wald(wrap(key), mean, shape, mean.dtype),
+    lambda mean, out: _quantile_slope(out, mean),
+    samples=_parametric(0.5),
+    doc="Wald numbers; the derivative in the mean is that at a fixed quantile.",
 )

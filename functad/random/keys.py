@@ -21,7 +21,7 @@ from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, Sh
 from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
-from functad.ops.rules import nondiff
+from functad.ops.rules import elementwise, nondiff
 from functad.tensor import Tensor
 
 KEY = np.array([0, 7], np.uint32)
@@ -217,6 +217,15 @@ def random_op(name: str, draw: Callable[..., Any], params: dict[str, Any], doc: 
     impl = precise(draw)
     samples = Samples(make=lambda rng: [((KEY, *inputs), params)])
     return nondiff(f"random_{name}", impl, numpy_impl=hosted(impl), samples=samples, doc=doc)
+
+
+def sampler(name: str, impl: Callable[..., Any], *partials: Any, samples: Samples, doc: str) -> Op:
+    """An op on a key and parameters, which is differentiable in the parameters; one partial for each."""
+    drawn = precise(impl)
+    return elementwise(
+        f"random_{name}", drawn, None, *partials, promote="same", numpy_impl=hosted(drawn), batch=None, samples=samples,
+        doc=doc,
+    )  # fmt: skip
 
 
 def precise(draw: Callable[..., Any]) -> Callable[..., Any]:
