@@ -260,9 +260,7 @@ class Methods(Handle):
         """With slices of values added at indices along an axis."""
         return ops.index_add(self, axis, indices, values)
 
-    def scatter_reduce(
-        self, axis: int, indices: Any, values: Any, reduce: str, include_self: bool = True
-    ) -> Tensor:
+    def scatter_reduce(self, axis: int, indices: Any, values: Any, reduce: str, include_self: bool = True) -> Tensor:
         """With values reduced into it: "sum", "prod", "mean", "amax" or "amin"."""
         return ops.scatter_reduce(self, axis, indices, values, reduce, include_self)
 

@@ -215,6 +215,12 @@ def test_names_are_checked():
         Worse()
     with pytest.raises(UnknownAttributeError, match=r"no attribute 'wieght'.*weight, bias"):
         _ = Linear(1, 1, key=key()).wieght
+    with pytest.raises(UnknownAttributeError, match=r"model = model\.valid\(\)"):
+        Linear(1, 1, key=key()).eval()
+    with pytest.raises(ArgumentTypeError, match=r"ReLU: there is no argument 'inplace'"):
+        fd.nn.ReLU(inplace=True)
+    with pytest.raises(UnknownAttributeError, match=r"fd\.Module"):
+        _ = fd.nn.Module
     with pytest.raises(MissingForwardError, match=r"no forward"):
         fd.Module()(1.0)
 

@@ -463,6 +463,19 @@ def test_an_optimiser_keeps_no_model_alive():
     assert [ref() for ref in gone] == [None] * 5
 
 
+@pytest.mark.parametrize(("mistake", "text"), [
+    (lambda: optim.Adam(1e-3), r"fd\.optim\.adam\(learning_rate\)"),
+    (lambda: optim.SGD(1e-3), r"fd\.optim\.sgd"),
+    (lambda: optim.lr_scheduler, r"a schedule as the learning rate"),
+    (lambda: optim.adam(lr=1e-3), r"learning_rate="),
+    (lambda: optim.adam(1e-3).update, r"opt\.step\(model, grads, state\)"),
+    (lambda: optim.adam(1e-3).zero_grad(), r"not accumulated"),
+])  # fmt: skip
+def test_torch_habits_are_told_what_to_write(mistake, text):
+    with pytest.raises(fd.FunctadError, match=text):
+        mistake()
+
+
 def test_without_optax_the_extra_is_named():
     code = (
         "import sys; sys.modules['optax'] = None\n"

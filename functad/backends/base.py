@@ -128,8 +128,8 @@ class BaseBackend(ABC):
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
         raise NotTrackedError(
             "backward() requires a tracked autodiff tensor, and this one is on a device without autodiff; call "
-            "x.autodiff().require_grad() on the source leaf before computing the output. (Gradients are such tensors: for "
-            "a second derivative make the leaf on device.autodiff(order=2).)"
+            "x.autodiff().require_grad() on the source leaf before computing the output, or model = model.train() for a "
+            "model. (Gradients are such tensors: for a second derivative make the leaf on device.autodiff(order=2).)"
         )
 
     def concrete(self, value: Any) -> Any:

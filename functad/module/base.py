@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
 
 from functad import tree
-from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, MissingForwardError, UnknownAttributeError
+from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, MissingForwardError
+from functad.hints import missing_part
+from functad.keywords import better_error
 from functad.module import files, modes, show, updates
 from functad.module.fields import field, specs_of
 from functad.module.group import ParamGroup
@@ -43,7 +45,13 @@ class ModuleType(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """An instance, closed."""
-        module = super().__call__(*args, **kwargs)
+        try:
+            module = super().__call__(*args, **kwargs)
+        except TypeError as error:
+            better = better_error(error, cls.__name__)
+            if better is None:
+                raise
+            raise better from None
         _finish(module, training=True)
         return module
 
@@ -159,12 +167,7 @@ class Module(metaclass=ModuleType):
     if not TYPE_CHECKING:  # type checkers are to see that the name is missing
 
         def __getattr__(self, name):
-            unfinished = self._layout is None
-            when = f", or not yet: assign self.{name} before reading it" if unfinished else ""
-            have = ", ".join(n for n in self.__dict__ if not n.startswith("_")) or "none"
-            raise UnknownAttributeError(
-                f"{type(self).__name__} has no attribute {name!r}{when}; its fields are: {have}."
-            )
+            raise missing_part(type(self).__name__, name, self.__dict__, self._layout is None)
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """A copy with some fields changed; by path for parts of parts: `{"layers.0.weight": w}`.

@@ -12,6 +12,8 @@ import numpy as np
 
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, UnknownAttributeError
+from functad.hints import known_name
+from functad.keywords import explained
 from functad.module import ParamGroup
 from functad.optim.optimizer import Context, Optimizer, optax_module
 
@@ -43,6 +45,15 @@ def named(name: str) -> Any:
     if thing is None:
         thing = getattr(getattr(optax, "contrib", None), name, None)
     if thing is None or name.startswith("_"):
+        ours = known_name("functad.optim", name)
+        lower = name.lower()
+        if ours is None and lower != name and not name.startswith("_") and hasattr(optax, lower):
+            ours = f"fd.optim.{lower}(learning_rate)"
+        if ours is not None:
+            raise UnknownAttributeError(
+                f"fd.optim has no {name!r}; write {ours}, then state = opt.init(model) and "
+                "model, state = opt.step(model, grads, state)."
+            )
         raise UnknownAttributeError(
             f"fd.optim has no {name!r}, and optax neither. dir(fd.optim) lists the optimisers, schedules and "
             "transformations there are."
@@ -58,6 +69,7 @@ def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         parameters = {}  # type: ignore[assignment]
+    factory = explained(factory)
 
     @functools.wraps(factory)
     def made(*args: Any, **kwargs: Any) -> Any:

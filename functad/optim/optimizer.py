@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,15 @@ from functad import dtypes, tree
 from functad.creation import zeros_like
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, tracing
-from functad.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, StructureError
+from functad.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    MissingDependencyError,
+    StructureError,
+    UnknownAttributeError,
+)
 from functad.gradients import Gradients
+from functad.hints import known_name
 from functad.levels import BASE
 from functad.module import Module, ParamGroup
 from functad.module.layout import Found, walk_tree
@@ -83,6 +90,13 @@ class Optimizer:
         self._text = text
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._last: tuple[Any, list[Any], Plan] | None = None
+
+    if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+        def __getattr__(self, name):
+            known = known_name("functad.optim", f"Optimizer.{name}")
+            hint = f"; write {known}" if known else "; it has init(model) and step(model, grads, state)"
+            raise UnknownAttributeError(f"an Optimizer has no attribute {name!r}{hint}.")
 
     def init(self, model: Any) -> OptState:
         """The state for the trainable parameters of a Module or pytree: frozen ones have none."""
@@ -295,13 +309,14 @@ class Plan:
     def _check_state(self, state: Any, packed: Any) -> None:
         """Raise unless a state has the structure and shapes of those that this optimiser makes for these parameters."""
         made = jax.eval_shape(self.tx.init, packed)
-        found, wanted = (jax.tree_util.tree_flatten_with_path(x) for x in (state, made))
-        if found[1] != wanted[1]:
+        found, wanted = (jax.tree_util.tree_leaves_with_path(x) for x in (state, made))
+        structures: list[Any] = [jax.tree.structure(x) for x in (state, made)]
+        if structures[0] != structures[1]:
             raise StructureError(
                 "step: the state was made by another optimiser, or for parameters of another structure. Make one: "
                 "state = opt.init(model)."
             )
-        for (path, x), (_, y) in zip(found[0], wanted[0], strict=True):
+        for (path, x), (_, y) in zip(found, wanted, strict=True):
             if jnp.shape(x) != y.shape:
                 raise StructureError(
                     f"step: the state was made for parameters of other shapes: it has {jnp.shape(x)} at "
