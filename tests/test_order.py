@@ -323,3 +323,16 @@ def test_kthvalue(device):
             x.kthvalue(k)
     with pytest.raises(ArgumentTypeError, match="must be an int"):
         x.kthvalue(1.5)
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("fn", [ops.cumprod, ops.logcumsumexp, ops.cumsum])
+def test_running_values_of_the_branch_not_taken(fn, bad, device):
+    """A NaN behind a mask reached the Hessian through the factors of the recurrence."""
+
+    def loss(x):
+        return ops.where(fd.tensor([True, True, False], device=device), fn(x, 0), 0.0).sum()
+
+    found = hessian(loss)(fd.tensor([2.0, 3.0, bad], device=device)).numpy()
+    want = hessian(loss)(fd.tensor([2.0, 3.0, 1.0], device=device)).numpy()
+    assert np.allclose(found, want, atol=1e-6) and np.all(found[2] == 0) and np.all(found[:, 2] == 0)

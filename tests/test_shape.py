@@ -445,3 +445,23 @@ def test_any_arrangement(arrangement, seed):
     (back,) = vjp(lambda x: [call(ops, x)], [x])[1]([g])
     assert back.shape == shape
     assert (g * moved[0]).sum().item() == (back * t).sum().item()
+
+
+def test_roll_by_a_tensor(device):
+    """A shift is an operand: a loop over shifts compiles once, and jit and vmap take it."""
+    x = fd.arange(5, device=device)
+    shifts = fd.tensor([0, 1, -2], device=device)
+    want = [np.roll(np.arange(5), s).tolist() for s in (0, 1, -2)]
+    assert [ops.roll(x, s).tolist() for s in shifts] == want
+    assert fd.vmap(ops.roll, (None, 0))(x, shifts).tolist() == want
+    assert fd.jit(ops.roll)(x, shifts[2]).tolist() == want[2]
+    with pytest.raises(errors.ArgumentTypeError, match="a shift is one int"):
+        ops.roll(x, shifts)
+
+
+def test_casts_saturate_and_integers_divide_by_zero_alike(device):
+    x = fd.tensor([np.inf, -np.inf, np.nan, 3e9, -1.9], device=device)
+    assert x.astype("int32").tolist() == [2**31 - 1, -(2**31), 0, 2**31 - 1, -1]
+    assert x.astype("uint8").tolist() == [255, 0, 0, 255, 0]
+    n = fd.tensor([5, -5, 0], device=device)
+    assert (n // 0).tolist() == (n % 0).tolist() == [0, 0, 0]

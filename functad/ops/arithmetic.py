@@ -70,8 +70,10 @@ ratio: Op = elementwise(
 
 def _floor_divide(xp: Any, x: Any, y: Any) -> Any:
     out = xp.floor_divide(x, y)
-    if xp is np or x.dtype.kind in "iub":
+    if xp is np:
         return out
+    if x.dtype.kind in "iub":
+        return xp.where(y == 0, xp.zeros_like(out), out)  # as NumPy; XLA's is -1 or -2
     return xp.where(out == 0, xp.copysign(out, x) * xp.copysign(xp.ones((), y.dtype), y), out)  # XLA has no -0
 
 

@@ -16,7 +16,19 @@ from functad.dispatch import bind
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
-from functad.ops.rules import cast, custom, elementwise, linear, nondiff, product, shift_axis, widen
+from functad.ops.rules import (
+    cast,
+    custom,
+    elementwise,
+    is_strict,
+    linear,
+    mul,
+    nondiff,
+    product,
+    shift_axis,
+    widen,
+    zero_mul,
+)
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumprod_op", "cumsum", "cumsum_op", "logcumsumexp", "logcumsumexp_op",
@@ -122,6 +134,11 @@ def _recurrence_pull(g: Any, x: Any, axis: int, reverse: bool) -> Any:
     return recurrence(shift(x, axis, not reverse), g, axis, not reverse)
 
 
+def _step(g: Any, out: Any) -> Any:
+    """How a factor of a recurrence moves: 0 where nothing was multiplied by it, as in the rule of masked_mul."""
+    return mul(g, out) if is_strict() else zero_mul(g, out)
+
+
 def exclusive_cumprod(x: Any, axis: int, reverse: bool) -> Any:
     """The product of the elements before each one."""
     return bind(cumprod_op, (shift(x, axis, reverse, 1),), (axis, reverse))
@@ -177,11 +194,11 @@ shift_op: Op = custom(
 recurrence_op = custom(
     "recurrence", _recurrence,
     jvp=[
-        lambda t, x, out, axis, reverse: recurrence(x, product(t, shift(out, axis, reverse)), axis, reverse),
+        lambda t, x, out, axis, reverse: recurrence(x, _step(t, shift(out, axis, reverse)), axis, reverse),
         lambda t, x, axis, reverse: recurrence(x, t, axis, reverse),
     ],
     vjp=[
-        lambda g, x, out, axis, reverse: product(_recurrence_pull(g, x, axis, reverse), shift(out, axis, reverse)),
+        lambda g, x, out, axis, reverse: _step(_recurrence_pull(g, x, axis, reverse), shift(out, axis, reverse)),
         _recurrence_pull,
     ],
     cost=Cost.COMPUTE,

@@ -305,6 +305,17 @@ def _cast(xp: Any, x: Any, *, dtype: Any) -> Any:
     return (xp.real(x) if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
 
 
+def _cast_numpy(xp: Any, x: Any, *, dtype: Any) -> Any:
+    """As XLA does: floats out of an integer's range become its nearest, and NaN 0."""
+    if dtype.kind not in "iu" or not dtypes.is_float(x.dtype):
+        return _cast(xp, x, dtype=dtype)
+    info = xp.iinfo(dtype)
+    wide = x.astype(dtypes.accumulator(x.dtype))
+    inside = (wide > info.min) & (wide < info.max)
+    out = xp.where(inside, wide, 0).astype(dtype)
+    return xp.where(inside | xp.isnan(wide), out, xp.where(wide > 0, xp.array(info.max, dtype), info.min)).astype(dtype)
+
+
 def _masked_mul(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(x == 0, x, x * y)  # 0 times a finite y is 0 too, so y need not be looked at
 
@@ -341,7 +352,8 @@ zeros_like_op = nondiff(
 )  # fmt: skip
 cast_op: Op = linear(
     "cast", _cast, lambda g, x_dtype: bind(cast_op, (g,), (x_dtype,)),
-    samples=Samples([(((3, 2),), {"dtype": dtypes.float32})]), batch=align_rows, doc="x with another dtype.",
+    samples=Samples([(((3, 2),), {"dtype": dtypes.float32})]), batch=align_rows, numpy_impl=_cast_numpy,
+    doc="x with another dtype.",
 )  # fmt: skip
 sum_to_op = linear(
     "sum_to", _sum_to, lambda g, x_shape: broadcast(g, x_shape),

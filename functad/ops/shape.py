@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentTypeError, ShapeError
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast, broadcast_to_op, cast_op, linear, reshape_op, shift_axis
+from functad.ops.slices import position_dtype
 
 __all__ = [
     "astype", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "copy",
@@ -52,14 +53,28 @@ flip_op: Op = linear(
     samples=Samples([(((3, 2),), {"axis": (0,)}), (((2, 1, 3),), {"axis": (0, 2)}), (((0,),), {"axis": (0,)})]),
     batch=shift_axis, doc="In reverse order along axes.",
 )  # fmt: skip
+
+
+def _roll(xp: Any, x: Any, *shifts: Any, axis: tuple[int, ...]) -> Any:
+    for shift, a in zip(shifts, axis, strict=True):
+        x = x if not x.size else xp.roll(x, int(shift) if xp is np else shift, a)
+    return x
+
+
+def _roll_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    return NotImplemented if any(mapped[1:]) else bind(op, inputs, (tuple([a + 1 for a in params[0]]),))
+
+
+def _roll_samples(rng: np.random.Generator) -> Any:
+    return [
+        ((rng.uniform(-2, 2, shape), *map(np.int32, shifts)), {"axis": axis})
+        for shape, shifts, axis in (((3, 2), (1,), (0,)), ((3, 4), (-2, 5), (0, 1)), ((0, 2), (1,), (0,)))
+    ]
+
+
 roll_op: Op = linear(
-    "roll", lambda xp, x, *, shift, axis: xp.roll(x, shift, axis),
-    lambda g, shift, axis: bind(roll_op, (g,), (tuple([-s for s in shift]), axis)),
-    samples=Samples([
-        (((3, 2),), {"shift": (1,), "axis": (0,)}), (((3, 4),), {"shift": (-2, 5), "axis": (0, 1)}),
-        (((0, 2),), {"shift": (1,), "axis": (0,)}),
-    ]),
-    batch=shift_axis, doc="Shifted cyclically along axes.",
+    "roll", _roll, lambda g, shifts, axis: bind(roll_op, (g, *[-s for s in shifts]), (axis,)), None,
+    samples=Samples(make=_roll_samples), batch=_roll_rows, doc="Shifted cyclically along axes.",
 )  # fmt: skip
 
 
@@ -350,7 +365,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
     Args:
         x: the tensor.
-        shift: an int, or one per axis.
+        shift: an int (or a tensor of one), or one per axis; other shifts recompile nothing.
         axis: an int or several; an axis named twice is shifted twice.
 
     >>> import functad as fd
@@ -361,16 +376,30 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [normalize_axis(a, x.ndim, "roll") for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    shifts = [operator.index(s) for s in (shift if isinstance(shift, (tuple, list)) else (shift,))]
+    shifts = [_shift(s, x) for s in (shift if isinstance(shift, (tuple, list)) else (shift,))]
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ShapeError(f"roll: shift={shift!r} and axis={axis!r} must have as many entries, or one.")
     if not axes or not shifts:
         return unchanged(x)
-    total = dict.fromkeys(axes, 0)
+    total: dict[int, Any] = dict.fromkeys(axes, 0)
     count = max(len(axes), len(shifts))
     for a, s in zip(axes * (count // len(axes)), shifts * (count // len(shifts)), strict=False):
         total[a] += s
-    return bind(roll_op, (x,), (tuple(total.values()), tuple(total)))
+    base = base_tensor(x)._backend
+    moves = [
+        base.scalar(s % max(x.shape[a], 1), position_dtype(x.shape[a])) if isinstance(s, int) else s
+        for a, s in total.items()
+    ]
+    return bind(roll_op, (x, *moves), (tuple(total),))
+
+
+def _shift(shift: Any, x: Any) -> Any:
+    """A shift as an int, or as a 0-d tensor of one."""
+    if not isinstance(shift, Handle):
+        return operator.index(shift)
+    if shift._shape or shift._dtype.kind not in "iu":
+        raise ArgumentTypeError(f"roll: a shift is one int, got {shift._dtype}{list(shift._shape)}.")
+    return shift
 
 
 def astype(x: Any, dtype: Any) -> Any:
