@@ -9,6 +9,7 @@ import typing as _typing
 from functad import errors as errors
 from functad import nn as nn
 from functad import numpy as numpy
+from functad import op as op
 from functad import ops as ops
 from functad import optim as optim
 from functad import quant as quant

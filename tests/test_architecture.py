@@ -31,7 +31,7 @@ LAYERS = (
     ("creation", "profile"),
     ("param",),
     ("transforms",),
-    ("module", "records", "random", "special", "numpy", "quant"),
+    ("module", "records", "op", "random", "special", "numpy", "quant"),
     ("nn",),
     ("optim",),
     ("testing",),
