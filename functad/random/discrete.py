@@ -212,6 +212,11 @@ def _count(x: Any) -> int | None:
 # --- ops
 
 
+def _floats(x: Any) -> Any:
+    """Parameters that JAX takes as floats only; the samples of some ops are whole, for one draw in every dtype."""
+    return x if dtypes.is_float(x.dtype) else x.astype(dtypes.float32)
+
+
 _bits_op = random_op(
     "bits",
     lambda xp, key, *, shape, dtype: jax.random.bits(wrap(key), shape, dtype),
@@ -220,7 +225,7 @@ _bits_op = random_op(
 )
 _bernoulli_op = random_op(
     "bernoulli",
-    lambda xp, key, p, *, shape, mode: jax.random.bernoulli(wrap(key), p, shape, mode),
+    lambda xp, key, p, *, shape, mode: jax.random.bernoulli(wrap(key), _floats(p), shape, mode),
     {"shape": (3, 2), "mode": "low"},
     "True with probability p.",
     np.array([0, 1], np.int32),
@@ -272,7 +277,7 @@ _multinomial_op = random_op(
 _categorical_op = random_op(
     "categorical",
     lambda xp, key, logits, *, axis, shape, replace, dtype: jax.random.categorical(
-        wrap(key), logits, axis, shape, replace
+        wrap(key), _floats(logits), axis, shape, replace
     ).astype(dtype),
     {"axis": 0, "shape": None, "replace": True, "dtype": dtypes.int32},
     "Indices drawn by their logits.",
