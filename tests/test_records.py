@@ -349,13 +349,13 @@ def test_what_cannot_be_written_is_named(path):
         Holder({"a.b": fd.ones(1), "a": {"b": fd.ones(1)}}).save(path)
 
 
-def test_named_tuples_are_found_and_never_imported_from_strange_places(path):
+def test_named_tuples_are_found_and_never_imported_from_strange_places(path, monkeypatch):
     fd.save(Pair(fd.ones(1), [None]), path)
     got = fd.load(path)
     assert type(got) is Pair and got.b == [None]
-    raw = path.read_bytes()
-    path.write_bytes(raw.replace(__name__.encode(), b"x" * len(__name__)))
-    with pytest.raises(RecordError, match=r"no such class now\. Import x+ first"):
+    monkeypatch.setattr(Pair, "__module__", "a_strange_place")
+    fd.save(Pair(fd.ones(1), [None]), path)
+    with pytest.raises(RecordError, match=r"no such class now\. Import a_strange_place first"):
         fd.load(path)
 
 
