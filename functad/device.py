@@ -117,7 +117,7 @@ class Device:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.base.hardware, self.order, self.checkpointing)
+        return _restore, (self.base.hardware, self.order, self.checkpointing, self.base.fuses)
 
     def lift(self, x: Any) -> Any:
         """`x`, a tensor on this hardware without autodiff, as a constant on this device."""
@@ -187,9 +187,10 @@ def _find(kind: Kind, index: int, fusion: bool) -> Device:
     return Device(FUSED[0](base) if fusion and FUSED and kind != "numpy" else base)
 
 
-def _restore(hardware: str, order: int, checkpointing: GradientCheckpointing) -> Device:
+def _restore(hardware: str, order: int, checkpointing: GradientCheckpointing, fusion: bool = FUSION) -> Device:
     """What `pickle` calls: the same hardware, or the default device where there is none such."""
-    found = next((d for d in Device.enumerate() if d.base.hardware == hardware), Device.default())
+    every = [_find(k, i, fusion) for k in _KINDS for i in range(len(BASE_BACKENDS[k]()))]
+    found = next((d for d in every if d.base.hardware == hardware), Device.default())
     return replace(found, order=order, checkpointing=checkpointing)
 
 

@@ -144,7 +144,10 @@ def _bind_conflicting(op: Op, inputs: Sequence[Any], params: tuple[Any, ...], *c
     """Two interpreters at one level: one belongs to a closed transform, or the mix is an error."""
     resolved = [x if (inner := x._backend.resolve(x)) is None else inner for x in inputs]
     if all(new is old for new, old in zip(resolved, inputs, strict=True)):
-        _refuse_mix(op, inputs, *clash)
+        one, other = clash
+        if one.level != BASE or one.hardware != other.hardware:
+            _refuse_mix(op, inputs, one, other)
+        resolved = [x._backend.unfused(x) if x._backend.fuses else x for x in inputs]  # the op is not to be recorded
     return bind(op, resolved, params)
 
 

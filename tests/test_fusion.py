@@ -144,3 +144,57 @@ def test_code_that_gains_nothing_is_not_recorded(fused, read):
         if fused.base.compiler.counts["hits"] > hits + 5:
             return
     pytest.fail("not compiled")
+
+
+PLAIN = fd.Device.cpu(fusion=False)
+MIXED = {
+    "two pending": lambda x, y: (x + 1) * (y + 1),
+    "three": lambda x, y: fd.numpy.concatenate([x * 1, y * 1, x]),
+    "update": lambda x, y: x.at[0].set(y[1]),
+    "ufunc": np.multiply,
+    "grad": lambda x, y: fd.grad(lambda v: (v * v * (y * 2) * (x + 0)).sum())(x * 1),
+    "second order": lambda x, y: fd.grad(lambda u: fd.grad(lambda v: (v**3 * y * u).sum())(x).sum())(y),
+    "vmap": lambda x, y: fd.vmap(lambda u, v: u * v + y.sum())(x * 1, y),
+    "jvp": lambda x, y: fd.jvp(lambda v: v * y, (x,), (x * 2,))[1],
+    "jit": lambda x, y: fd.jit(lambda u, v: u * v + y * x)(x * 1, y),
+    "jit of a move": lambda x, y: fd.jit(lambda v: v.to_device(y.device) * y)(x),
+    "checkpoint": lambda x, y: fd.checkpoint(lambda v: (v * y).exp())(x),
+    "scan": lambda x, y: fd.scan(lambda c, s: (c + s, c * y.sum()), x.sum(), y)[1],
+    "cond": lambda x, y: fd.cond(x.sum() > 0, lambda v: v * y, lambda v: v, x),
+}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_tensors_with_and_without_fusion_meet_in_one_op(fused, name, swap):
+    want = MIXED[name](*(fd.tensor(v, device=PLAIN) for v in ([1.0, 2.0], [3.0, 4.0]))).numpy()
+    for _ in range(3):
+        x, y = (fd.tensor(v, device=PLAIN if i == swap else fused) for i, v in enumerate(([1.0, 2.0], [3.0, 4.0])))
+        np.testing.assert_allclose(MIXED[name](x, y).numpy(), want, rtol=1e-6)
+    assert (x + y).device.base is PLAIN.base  # it was asked for, so it stays
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_tensors_with_and_without_fusion_meet_on_one_tape(fused, swap):
+    one, other = (PLAIN, fused) if swap else (fused, PLAIN)
+    for _ in range(3):
+        w = fd.tensor([1.0, 2.0], device=one.autodiff()).require_grad()
+        u = fd.tensor([3.0, 4.0], device=other.autodiff()).require_grad()
+        y = fd.tensor([5.0, 6.0], device=other)
+        grads = ((w * w + 1) * (u * 2) * y).sum().backward()
+        assert (grads[w].tolist(), grads[u].tolist()) == ([60.0, 192.0], [20.0, 60.0])
+        w = (w.inner() - grads[u] * 0.05).autodiff().require_grad()
+        np.testing.assert_allclose(w.numpy(), [0.0, -1.0])
+        moved = (w * 2).to_device(other.autodiff())
+        np.testing.assert_allclose(w.grad((moved * moved * u).sum().backward()).numpy(), [0.0, -32.0])
+        v = fd.tensor([1.0, 2.0], device=one.autodiff(order=2)).require_grad()
+        first = v.grad((v**3 * y).sum().backward())
+        assert v.grad((first * y).sum().backward()).tolist() == [150.0, 432.0]
+
+
+def test_a_tensor_moves_between_fusion_and_none_without_a_copy(fused):
+    x = fd.tensor([1.0, 2.0], device=fused)
+    y = x.to_device(PLAIN)
+    assert y.device.base is PLAIN.base
+    assert y.jax().unsafe_buffer_pointer() == x.jax().unsafe_buffer_pointer()
+    assert y.to_device(fused).device.base is fused.base

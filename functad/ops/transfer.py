@@ -18,10 +18,18 @@ transfer_op: Op = linear(
     lambda xp, x, *, source, target: x,
     lambda g, source, target: bind(transfer_op, (g,), (target, source)),
     samples=Samples(make=lambda rng: [((rng.normal(size=(2, 3)),), {"source": None, "target": None})]),
-    base_run=lambda backend, inputs, params: params[1].put(backend.host(inputs[0]._value), inputs[0].dtype),
+    base_run=lambda backend, inputs, params: _transfer(backend, inputs[0], params[1]),
     batch=align_rows,
     doc="x on other hardware.",
 )
+
+
+def _transfer(backend: Any, x: Any, target: Any) -> Any:
+    if backend.hardware != target.hardware:
+        return target.put(backend.host(x._value), x._dtype)
+    if hasattr(backend, "base"):  # written down, and there is nothing to write
+        return x
+    return target.put(x._value, x._dtype)  # with fusion or without: the same array
 
 
 def to_device(x: Any, device: Device) -> Any:
