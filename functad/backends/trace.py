@@ -178,9 +178,10 @@ class Trace(BaseBackend):
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:
         raise NotTrackedError(
-            f"{user_line()}: backward() requires a tracked autodiff tensor, but {self.what} passes arguments and tensors "
-            "from outside in without their tape. Inside it write fd.value_and_grad(loss_fn)(model, ...), or first "
-            "model = model.fork(fd.Device.cpu().autodiff()), x = x.autodiff().require_grad() for a tensor."
+            f"{user_line()}: backward() requires a tracked autodiff tensor, but {self.what} reaches tensors from outside "
+            "without their tape. Pass the model, on an autodiff device, as an argument of the function that fd.jit compiles; "
+            "or write fd.value_and_grad(loss_fn)(model, ...) inside, or first model = "
+            "model.fork(fd.Device.cpu().autodiff()), x = x.autodiff().require_grad() for a tensor."
         )
 
     def host(self, value: Any) -> NoReturn:

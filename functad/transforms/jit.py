@@ -22,6 +22,7 @@ from functad.param import ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import Captures
+from functad.transforms.styles import call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
 _PLAIN = {Tensor}
@@ -40,6 +41,7 @@ class _Entry(NamedTuple):
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
     gradients: dict[Any, _Gradient]  # by the arguments differentiated
+    ends: Any = None  # which outputs are not recorded on the tapes of devices, and what they are
 
 
 class _Gradient(NamedTuple):
@@ -74,7 +76,10 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, inputs, base, params, _ = self._find(args, kwargs)
-        outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
+        if entry.ends is not None:
+            outs = call_in_style(bind, entry.op, inputs, entry.ends)
+        else:
+            outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
         results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
         if entry.made or entry.ids != params:
             with renamed(entry.ids, params, entry.made):
@@ -136,9 +141,11 @@ class Jitted:
             ]
         base = base_backend(leaves[0] if leaves else outside[0]) if leaves or outside else Device.default().base
         base = base.base if isinstance(base, Trace) else base
+        styles = styles_of(leaves, outside)
         key = (
             structure,
             static,
+            styles,
             tuple([(x._shape, x._dtype) for x in leaves]),
             _about(outside, params[1], containers) if outside else None,
             pattern_of(leaves, params[0]) if params[0] else None,
@@ -154,7 +161,7 @@ class Jitted:
                 "or make the argument dynamic."
             ) from None
         if entry is None:
-            entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params)
+            entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params, styles)
             if len(self._entries) > _MOST_KEPT:
                 self._entries.popitem(last=False)
         hidden = [outside[h] if type(h) is int else h for h in entry.hidden]
@@ -168,16 +175,26 @@ class Jitted:
         return entry, inputs, base, params, structure
 
     def _write_down(
-        self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any
+        self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any, styles: Any
     ) -> _Entry:
         known = {*map(id, outside), *getattr(tracing.get(), "known", ())}
         with deeper() as level, open_trace(level, base, f"jit({self._name})") as trace:
             trace.known = known
             inputs = [trace.input(x._shape, x._dtype) for x in tensors]
+            inputs = lifted(inputs, styles[1:]) if styles else inputs
             args, kwargs = self._merge(static, tree.unflatten(structure, inputs))
             found, out_structure = tree.flatten(self._fn(*args, **kwargs))
             outs = [settle(x, trace) if isinstance(x, Handle) else _constant(x) for x in found]
             traced: list[Any] = [x for x in outs if isinstance(x, Handle)]
+            trace.program(traced)  # what it reaches is known from here on
+            ends = ends_of(
+                [x if isinstance(x, Handle) else y for x, y in zip(found, outs, strict=True) if isinstance(y, Handle)],
+                inputs,
+                trace,
+                bool(styles),
+            )
+            if ends is not None and styles:
+                traced = [x if end is None else trace.detach(x) for x, end in zip(traced, ends, strict=True)]
             program = trace.program(traced)
         self.compilations += 1
         places = {id(x): i for i, x in enumerate(outside)}
@@ -190,6 +207,7 @@ class Jitted:
             params,
             tuple({id for id in ids_of(found) if id and id not in params[0] and id not in params[1]}),
             {},
+            ends,
         )
 
     def _partition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
