@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from functad.dtypes import DType
 from functad.errors import DeviceError, LevelError, StrategyMismatchError
-from functad.levels import BASE, Level, _unrecorded
+from functad.levels import BASE, Level
 
 if TYPE_CHECKING:
     from functad.device import Device
@@ -97,10 +97,8 @@ pending = _Pending()
 
 def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
     """Run `op` at the highest level among its inputs (and the open trace, if there is one)."""
-    if (recording := pending.recording) is not None and tracing.get() is None and _unrecorded.get() < 0:
-        out = recording.repeat(op, inputs, params)  # the usual case where ops are recorded: it was met here before
-        if out is not None:
-            return out
+    if (recording := pending.recording) is not None and (out := recording.repeat(op, inputs, params)) is not None:
+        return out  # the usual case where ops are recorded: it was met here before
     top = inputs[0]._backend
     if len(inputs) > 1 and (len(inputs) > 2 or inputs[1]._backend is not top):
         for x in inputs:
@@ -125,14 +123,16 @@ def base_tensor(x: Any) -> Any:
 
 def base_backend(x: Any) -> Any:
     """The backend of the tensor at the base under every level of `x`."""
-    while x._backend.level != BASE:
+    backend = x._backend
+    while backend.level is not BASE:
         entry = x._entry
         if entry is not None:
             return entry.recording.fusion
-        if not isinstance(x._value, Handle):
-            break
         x = x._value
-    return x._backend
+        if not isinstance(x, Handle):
+            break
+        backend = x._backend
+    return backend
 
 
 def run_closed(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:

@@ -87,6 +87,10 @@ class GradientReport:
         return f"{self.reason.name}: {self.message}. {self.hint[0].upper()}{self.hint[1:]}."
 
 
+_living: set[weakref.ref[Gradients]] = set()
+"""Every container there is, for `explain` to look in."""
+
+
 class Gradients:
     """The gradients of one backward, by tensor.
 
@@ -109,22 +113,20 @@ class Gradients:
 
     @staticmethod
     def of(level: Level, swept: Swept) -> Gradients:
-        """The container of a sweep, made known to the leaves it holds gradients of."""
+        """The container of a sweep."""
         grads = Gradients(level, swept.gradients, swept.origins)
-        me = weakref.ref(grads)
-        for node in swept.nodes.values():
-            node.containers = (*[c for c in node.containers if c() is not None], me) if node.containers else (me,)
+        _living.add(weakref.ref(grads, _living.discard))
         return grads
 
     def get(self, x: Tensor) -> Tensor | None:
         """The gradient of `x`, or None; `explain(x)` tells why there is none."""
-        if isinstance(x, Handle) and x._backend.level == self._level:
-            node = x._context
-        else:
-            node = self._node(x)
-        g = None if node is None or not _wanted(node) else self._gradients.get(node.id)
-        if g is not None and self._level[1] > 1:  # order 2: tracked with respect to x, even where it is constant in x
-            g = bind(depend_op, (g, _at_level(x, self._level)._value))
+        level = self._level
+        node = x._context if isinstance(x, Handle) and x._backend.level == level else self._node(x)
+        if node is None or (node.requirement is not Requirement.GRAD and not _wanted(node)):
+            return None
+        g = self._gradients.get(node.id)
+        if g is not None and level[1] > 1:  # order 2: tracked with respect to x, even where it is constant in x
+            g = bind(depend_op, (g, _at_level(x, level)._value))
         return g
 
     def remove(self, x: Tensor) -> Tensor | None:
@@ -187,11 +189,8 @@ class Gradients:
         met = self._met(node)
         if met is not None:
             return met
-        for container in node.containers:
-            other = container()
-            if other is not None and node.id in other._gradients:
-                return Reason.OTHER_GRADIENTS
-        return Reason.NOT_REACHED
+        others = any(other is not None and node.id in other._gradients for other in [ref() for ref in tuple(_living)])
+        return Reason.OTHER_GRADIENTS if others else Reason.NOT_REACHED
 
     def _met(self, node: AnyNode | None) -> Reason | None:
         """Whether backward met a constant that `node` became."""

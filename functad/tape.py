@@ -8,7 +8,6 @@ outputs frees the graph by reference count.
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -19,7 +18,7 @@ from functad.dispatch import bind
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
 from functad.ops.op import Op, Residuals, Type
 from functad.ops.rules import zeros
-from functad.source import OURS, Place, line_of, user_place
+from functad.source import Place, line_of, user_place
 
 Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 """The leaves a node depends on: an id, or the parts it was put together from (shared, not copied)."""
@@ -28,9 +27,8 @@ _ids = count(1)
 _new = object.__new__
 
 
-def fresh_id() -> int:
-    """A number above those of all nodes so far."""
-    return next(_ids)
+fresh_id = _ids.__next__
+"""A number above those of all nodes so far."""
 
 
 class Requirement(enum.Enum):
@@ -58,7 +56,7 @@ Origin: TypeAlias = "int | Cut"
 class Leaf:
     """A tensor no op on this tape made: a constant, or a leaf that requires grad."""
 
-    __slots__ = ("__weakref__", "containers", "dtype", "id", "leaves", "origins", "requirement", "shape", "tracked")
+    __slots__ = ("__weakref__", "dtype", "id", "leaves", "origins", "requirement", "shape", "tracked")
 
     def __init__(
         self,
@@ -68,14 +66,13 @@ class Leaf:
         origins: tuple[Origin, ...] = (),
         id: int | None = None,
     ):
-        self.id = next(_ids) if id is None else id
+        self.id = fresh_id() if id is None else id
         self.shape = shape
         self.dtype = dtype
         self.requirement = requirement
         self.tracked = requirement is Requirement.GRAD
         self.leaves: Leaves = self.id
         self.origins = origins
-        self.containers: tuple[Any, ...] = ()
 
 
 class _Made:
@@ -85,7 +82,6 @@ class _Made:
     requirement = Requirement.GRAD_IN_BACKWARD
     tracked = True
     retained: bool = False  # whether its own gradient is kept
-    containers: tuple[Any, ...] = ()  # weak references to the gradients that hold its own
     recompute: bool = False
     origins: tuple[Origin, ...] | None = None
 
@@ -114,7 +110,7 @@ class Node(_Made):
         origins: tuple[Origin, ...] | None = None,
         recompute: bool = False,
     ):
-        self.id = next(_ids)
+        self.id = fresh_id()
         self.op = op
         self.params = params
         self.parents = parents
@@ -130,41 +126,13 @@ class Node(_Made):
         self.where = user_place()
 
 
-def made_node(
-    op: Op,
-    params: tuple[Any, ...],
-    parents: tuple[AnyNode | None, ...],
-    inputs: tuple[Any, ...],
-    out: Any,
-    shape: tuple[int, ...],
-    dtype: dtypes.DType,
-    leaves: Leaves,
-) -> Node:
-    """`Node(...)` in half the time, on the way of every op that is recorded."""
-    node: Node = _new(Node)
-    node.id = next(_ids)
-    node.op = op
-    node.params = params
-    node.parents = parents
-    node.inputs = inputs
-    node.out = out
-    node.shape = shape
-    node.dtype = dtype
-    node.leaves = leaves
-    frame = sys._getframe(4)  # past run, bind, the op and Tensor's operator
-    while frame.f_code.co_filename.startswith(OURS) and frame.f_back is not None:
-        frame = frame.f_back
-    node.where = frame.f_code, frame.f_lasti
-    return node
-
-
 class Part(_Made):
     """One output of a node whose op has several; `parent.shape` lists the types of all."""
 
     __slots__ = ("dtype", "id", "index", "leaves", "parent", "shape")
 
     def __init__(self, parent: Node, index: int, shape: tuple[int, ...], dtype: dtypes.DType):
-        self.id = next(_ids)
+        self.id = fresh_id()
         self.parent = parent
         self.index = index
         self.shape = shape
@@ -178,8 +146,7 @@ AnyNode: TypeAlias = "Node | Part | Leaf"
 class Swept(NamedTuple):
     """What a backward sweep found."""
 
-    gradients: dict[int, Any]
-    nodes: dict[int, AnyNode]  # the leaves and retained intermediates they belong to
+    gradients: dict[int, Any]  # by the id of a leaf or a retained intermediate
     origins: list[tuple[Origin, ...]]  # of the constants that were met
 
 
@@ -194,7 +161,7 @@ def sweep(
     pull: Callable[[Node, Any, Residuals], Sequence[Any]] = pulled,
 ) -> Swept:
     """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules."""
-    found = Swept({}, {}, [])
+    found = Swept({}, [])
     pending: dict[int, Any] = {}
     queue: list[tuple[int, AnyNode]] = []
     recomputed: dict[int, Any] = {}
@@ -215,7 +182,7 @@ def sweep(
             g = g.astype(node.dtype)
         if type(node) is Node:
             if node.retained:
-                found.gradients[node.id], found.nodes[node.id] = g, node
+                found.gradients[node.id] = g
             if node.origins is not None:
                 found.origins.append(node.origins)
             if type(g) is dict:
@@ -229,12 +196,12 @@ def sweep(
             if release:
                 node.inputs = node.out = None
         elif type(node) is Leaf:
-            found.gradients[node.id], found.nodes[node.id] = g, node
+            found.gradients[node.id] = g
             if node.origins:
                 found.origins.append(node.origins)
         elif type(node) is Part:
             if node.retained:
-                found.gradients[node.id], found.nodes[node.id] = g, node
+                found.gradients[node.id] = g
             parent = node.parent
             if parent.id not in pending:
                 pending[parent.id] = {}

@@ -108,6 +108,8 @@ class Tensor(Operators, Methods):
     @property
     def is_require_grad(self) -> bool:
         """Whether it is a leaf whose gradient `backward` keeps."""
+        if (entry := self._entry) is not None and entry.deferred:
+            return False
         return self.is_autodiff and self._context.requirement.value == "grad"
 
     def autodiff(self) -> Tensor:
@@ -203,6 +205,9 @@ class Tensor(Operators, Methods):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array; tracked tensors too."""
+        if (entry := self._entry) is not None and entry.deferred:
+            recorded: np.ndarray[Any, Any] = entry.host(self)
+            return recorded
         x = base_tensor(self._concrete("numpy()"))
         host: np.ndarray[Any, Any] = x._backend.host(x._value)
         return host
@@ -213,11 +218,11 @@ class Tensor(Operators, Methods):
 
     def item(self) -> Any:
         """The one element as a Python number."""
-        if self.size != 1:
+        if self._shape and self.size != 1:
             raise ShapeError(
                 f"item(): the tensor has {self.size} elements (shape {self.shape}); index or reduce it first."
             )
-        return self.numpy().reshape(()).tolist() if self.dtype != dtypes.bfloat16 else float(self.numpy().reshape(()))
+        return self.numpy().item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""

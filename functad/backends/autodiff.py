@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from functad.backends.fusion_record import record_on
 from functad.device import DECORATORS, Device, GradientCheckpointing
-from functad.dispatch import base_tensor, bind, pending, run_closed
+from functad.dispatch import base_tensor, bind, pending, run_closed, tracing
 from functad.dtypes import is_inexact
 from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
@@ -17,10 +18,13 @@ from functad.ops.op import KEEP, MIXED, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.ops.transfer import stop_gradient
-from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, made_node
+from functad.source import OURS
+from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, fresh_id
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
+_new = object.__new__
+_frame = sys._getframe
 
 
 class Autodiff:
@@ -53,20 +57,36 @@ class Autodiff:
             deferred = record_on(self, op, inputs, params)
             if deferred is not None:
                 return deferred
-        lowered: Any = []
-        contexts: Any = []
-        tracked = 1  # one bit per input, under a leading 1
-        for x in inputs:
+        lowered: Any
+        contexts: Any
+        if len(inputs) == 2:  # written out, as are other things below: every op that is recorded comes by here
+            y = inputs[1]
             if x._backend is self:
-                context = x._context
-                lowered.append(x._value)
-                contexts.append(context)
-                tracked += tracked + context.tracked
+                a, c = x._value, x._context
+                tracked = 2 + c.tracked  # one bit per input, under a leading 1
             else:
-                lowered.append(x)
-                contexts.append(None)
+                a, c, tracked = x, None, 2
+            if y._backend is self:
+                b, d = y._value, y._context
+                tracked += tracked + d.tracked
+            else:
+                b, d = y, None
                 tracked += tracked
-        if tracked == 1 << len(contexts) or self.level[0] <= _unrecorded.get():
+            lowered, contexts = (a, b), (c, d)
+            below = a._backend if a._backend is b._backend and tracing.get() is None else None
+        elif len(inputs) == 1 and x._backend is self:
+            a, c = x._value, x._context
+            tracked = 2 + c.tracked
+            lowered, contexts = (a,), (c,)
+            below = a._backend if tracing.get() is None else None
+        else:
+            lowered = tuple([x._value if x._backend is self else x for x in inputs])
+            contexts = tuple([x._context if x._backend is self else None for x in inputs])
+            tracked = 1
+            for context in contexts:
+                tracked += tracked if context is None else tracked + context.tracked
+            below = None
+        if tracked == 1 << len(inputs) or self.level[0] <= _unrecorded.get():
             return self._untracked(bind(op, lowered, params), contexts)
         plan = op.plans.get(tracked) or op.plan(tracked)
         if plan.recorded is not None:
@@ -74,7 +94,7 @@ class Autodiff:
             out = op.apply(lowered, params)
             plan = plan.of_recorded()  # what it keeps is known once it has run
             return self._record_parts(op, params, lowered, contexts, plan, out[: op.visible], out[op.visible :])
-        out = bind(op, lowered, params)
+        out = bind(op, lowered, params) if below is None else below.run(op, lowered, params)
         if type(out) is tuple:
             if plan.smooth:
                 return self._record_parts(op, params, lowered, contexts, plan, out, out)
@@ -82,32 +102,50 @@ class Autodiff:
         dtype = out._dtype
         if not plan.smooth or not is_inexact(dtype):
             return self._untracked(out, contexts)
+        shape = out._shape
         if self.balanced or plan.simple is None or contexts.count(None) != plan.constants:
-            node = self._node(op, params, lowered, contexts, plan, out, out._shape, dtype)
-            return Tensor(self, out, node, out._shape, dtype)
-        leaves: Any = None
-        for context in contexts:
-            if context is not None:
-                if leaves is None:
-                    leaves = context.leaves
-                elif context.leaves is not leaves:
-                    leaves = (leaves, context.leaves)  # shared, not copied
-        made = out if plan.keeps_out else None
-        parents = tuple(contexts)
-        if plan.simple == MIXED:
-            kept = tuple([x if keep == KEEP else c for x, c, keep in zip(lowered, contexts, plan.actions)])  # noqa: B905
+            node = self._node(op, params, lowered, contexts, plan, out, shape, dtype)
         else:
-            kept = tuple(lowered) if plan.simple == KEEP else parents
-        return Tensor(
-            self, out, made_node(op, params, parents, kept, made, out._shape, dtype, leaves), out._shape, dtype
-        )
+            leaves: Any = None
+            for context in contexts:
+                if context is not None:
+                    if leaves is None:
+                        leaves = context.leaves
+                    elif context.leaves is not leaves:
+                        leaves = (leaves, context.leaves)  # shared, not copied
+            simple = plan.simple
+            if simple == MIXED and len(inputs) == 2:
+                first, second = plan.actions
+                kept = (a if first == KEEP else c, b if second == KEEP else d)
+            elif simple == MIXED:
+                kept = tuple([x if keep == KEEP else c for x, c, keep in zip(lowered, contexts, plan.actions)])  # noqa: B905
+            else:
+                kept = lowered if simple == KEEP else contexts
+            node = _new(Node)
+            node.id = fresh_id()
+            node.op = op
+            node.params = params
+            node.parents = contexts
+            node.inputs = kept
+            node.out = out if plan.keeps_out else None
+            node.shape = shape
+            node.dtype = dtype
+            node.leaves = leaves
+            frame = _frame(3)  # past bind, the op and Tensor's operator
+            while frame.f_code.co_filename.startswith(OURS) and frame.f_back is not None:
+                frame = frame.f_back
+            node.where = frame.f_code, frame.f_lasti
+        made = _new(Tensor)
+        made._backend, made._value, made._context = self, out, node
+        made._shape, made._dtype, made._entry = shape, dtype, None
+        return made
 
     def _record_parts(
         self,
         op: Op,
         params: tuple[Any, ...],
-        lowered: list[Any],
-        contexts: list[AnyNode | None],
+        lowered: tuple[Any, ...],
+        contexts: tuple[AnyNode | None, ...],
         plan: Plan,
         outs: tuple[Any, ...],
         saved: tuple[Any, ...],
@@ -126,8 +164,8 @@ class Autodiff:
         self,
         op: Op,
         params: tuple[Any, ...],
-        lowered: list[Any],
-        contexts: list[AnyNode | None],
+        lowered: tuple[Any, ...],
+        contexts: tuple[AnyNode | None, ...],
         plan: Plan,
         out: Any,
         shape: Any,

@@ -25,7 +25,8 @@ from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import Compiler
-from functad.backends.fusion_record import CONSTANT, Kind, Recording, State, Token, immediate, record
+from functad.backends.fusion_record import Recording, Token, immediate, record
+from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
 from functad.backends.pulls import Pulls
 from functad.backends.staged import StagedOp
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _run = BaseBackend.run
+_new = object.__new__
 _FEW = 3  # ops that cost less as nodes of their own than as one compiled node
 _SHORT = 8  # ops of a recording that is not worth it if the tape goes on behind it
 _MOST_FUTILE = 3  # recordings that gained nothing
@@ -406,18 +408,17 @@ class Fusion(BaseBackend):
     def _swept(self, recording: Recording, plan: Plan, results: Any) -> Swept:
         """The gradients an executable returned, by node."""
         gradients: dict[int, Any] = {}
-        nodes: dict[int, Any] = {}
         knowns = recording.knowns
         at = len(plan.live)
         for i, (shape, dtype) in plan.reached:
             node = knowns[i]._context
             if type(node) is not Leaf or node.id in gradients:
                 return self._swept_on(recording, plan, results)
-            gradients[node.id] = Tensor(self, results[at], None, shape, dtype)
-            nodes[node.id] = node
+            g = gradients[node.id] = _new(Tensor)
+            g._backend, g._value, g._context, g._shape, g._dtype, g._entry = self, results[at], None, shape, dtype, None
             at += 1
         origins: Any = [] if recording.tape.functional else Origins(plan, recording)
-        return Swept(gradients, nodes, origins)
+        return Swept(gradients, origins)
 
     def _swept_on(self, recording: Recording, plan: Plan, results: Any) -> Swept:
         """The same where the tape goes on behind some of the tensors from outside."""
@@ -468,7 +469,7 @@ def _referenced(tokens: list[Token], ours: int | None = None) -> list[Token]:
     return [t for t in tokens if count(t) > most]
 
 
-_OURS = next(n for n in range(9) if not _referenced([Token(None, 0, 0)], n))
+_OURS = next(n for n in range(9) if not _referenced([Token(None, 0)], n))
 """What `getrefcount` says there of a token in a list that nothing else refers to; it differs between Pythons."""
 
 

@@ -17,7 +17,8 @@ from typing import Any
 from weakref import WeakSet
 
 from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import CONSTANT, TRACKED, Recording, immediate
+from functad.backends.fusion_record import Recording, immediate
+from functad.backends.fusion_state import CONSTANT, TRACKED
 from functad.backends.fusion_structure import Plan
 from functad.errors import ConcreteValueError
 from functad.ops.op import Op

@@ -19,57 +19,45 @@ import numpy as np
 
 from functad import dtypes
 from functad.backends.base import refuse
-from functad.backends.trace import abstract
+from functad.backends.fusion_state import CONSTANT, MOST_STEPS, TRACKED, UNTRACKED, Kind, State, extend
 from functad.dispatch import pending as local
 from functad.dispatch import tracing
-from functad.dtypes import DType
 from functad.errors import FunctadError
 from functad.levels import BASE, _unrecorded
 from functad.ops.op import Op, Type
 from functad.tensor import Tensor
 
-CONSTANT, UNTRACKED, TRACKED = range(3)
-"""What a tensor from outside is to a recording: one of the base, or one of its tape."""
-
-MOST_STEPS = 2048
-MOST_BYTES = 1 << 30
 _PAUSE = 8 * MOST_STEPS
 _ARRAYS = (type(jnp.zeros(())), np.ndarray)  # no tracers
 
+_NUMBERS = (float, int)
+_WEAK = ("numeric", "float", "count")
+
 _new = object.__new__
-
-
-class Kind:
-    """The type and role of a tensor from outside; one object for each, so it is hashed by identity.
-
-    It is also what such a tensor remembers as its entry. A Python number is an operand of its own at
-    each use: which numbers happen to be equal must not make another structure.
-    """
-
-    __slots__ = ("dtype", "recording", "role", "scalar", "shape")
-    context = ()
-
-    def __init__(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool, recording: Any):
-        self.shape = shape
-        self.dtype = dtype
-        self.role = role
-        self.scalar = scalar
-        self.recording = recording
 
 
 class Token:
     """Stands for a recorded result: its place in the recording, then its array."""
 
-    __slots__ = ("array", "context", "key", "place", "recording")
+    __slots__ = ("array", "context", "key", "recording")
+    deferred = True  # its tensor is an op's output, which may not have been computed
     array: Any
     context: Any  # of a constant of the tape, once the recording has ended
     recording: Any
 
-    def __init__(self, recording: Any, place: int, key: int):
+    def __init__(self, recording: Any, key: int):
         self.recording = recording
-        self.place = place
         self.key = key  # the place, or ~place for the tensor that one of the tape holds
-        self.array = self.context = None
+
+    def __getattr__(self, name: str) -> None:
+        """What is not known yet: a token is made for every op, so its slots are set only when there is need."""
+        if name not in Token.__slots__:
+            raise AttributeError(name)
+
+    @property
+    def place(self) -> int:
+        """The place of the result in the recording."""
+        return self.key if self.key >= 0 else ~self.key
 
     def read(self, x: Tensor, name: str) -> Any:
         """The value or context of `x`, whose op is recorded."""
@@ -83,63 +71,26 @@ class Token:
         x._context = self.recording.fusion.context_of(self) if self.context is None else self.context
         return x._context
 
+    def host(self, x: Tensor) -> np.ndarray[Any, Any]:
+        """The elements of `x`, without the tensor below a tape."""
+        fusion = self.recording.fusion
+        array = self.array
+        if array is None:
+            array = fusion.array_of(self)
+        if x._backend is fusion:
+            x._value, x._entry = array, None
+        found: np.ndarray[Any, Any] = fusion.host(array)
+        return found
+
     def _below(self, x: Tensor) -> Tensor:
         """The tensor below the tape that `x` holds."""
         recording = self.recording
         if self.array is None and local.recording is recording:
-            inner = Token(recording, self.place, ~self.place)
+            inner = Token(recording, ~self.place)
             recording.more.append(inner)
             return _pending(recording.fusion, inner, Type(x._shape, x._dtype), base=True)
         array = recording.fusion.array_of(self) if self.array is None else self.array
         return Tensor(recording.fusion, array, None, x._shape, x._dtype)
-
-
-class State:
-    """One op more than `parent`. `inputs` are places; one is `plain` where the tape does not follow it."""
-
-    __slots__ = (
-        "after",
-        "bytes",
-        "count",
-        "depth",
-        "dtype",
-        "first",
-        "full",
-        "inputs",
-        "kinds",
-        "novel",
-        "op",
-        "params",
-        "parent",
-        "place",
-        "plain",
-        "plans",
-        "shape",
-        "size",
-        "stamp",
-        "taped",
-        "tracked",
-        "types",
-    )  # fmt: skip
-
-    def __init__(self, parent: State | None = None):
-        self.parent = parent
-        self.after: dict[Any, State] = {}
-        self.plans: dict[Any, Any] = {}
-        self.op: Any = None
-        self.params: tuple[Any, ...] = ()
-        self.inputs: tuple[int, ...] = ()
-        self.plain: tuple[bool, ...] = ()
-        self.kinds: tuple[Kind, ...] = ()
-        self.types: tuple[Type, ...] = ()
-        self.taped = False
-        self.first = 0
-        self.place: int | None = None
-        self.shape: Any = None
-        self.dtype: Any = None
-        self.size = self.count = self.depth = self.bytes = self.novel = self.stamp = 0
-        self.full = False
-        self.tracked: tuple[bool, ...] = ()
 
 
 class immediate:
@@ -196,31 +147,46 @@ class Recording:
         self.made: dict[int, Tensor] = {}
         self.released = False
 
-    def repeat(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        """The output of an op that was recorded at this point before, else None."""
-        if len(inputs) == 2:
-            x, y = inputs
-            a = x._entry
-            a = a.key if a is not None and a.recording is self else self.known(x, self.tape)
-            b = y._entry
-            b = b.key if b is not None and b.recording is self else self.known(y, self.tape)
-            state = self.state.after.get((op, params, a, b))
-        elif len(inputs) == 1:
-            x = inputs[0]
-            a = x._entry
-            a = a.key if a is not None and a.recording is self else self.known(x, self.tape)
-            state = self.state.after.get((op, params, a))
-        else:
-            tape = self.tape
-            parts = [
-                e.key if (e := x._entry) is not None and e.recording is self else self.known(x, tape) for x in inputs
-            ]
-            state = self.state.after.get((op, params, *parts))
+    def repeat(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        """The output of an op that was recorded at this point before, else None.
+
+        Inputs may be what a user passes: the step is known only if they are tensors that go into the op as they are.
+        """
+        if tracing.get() is not None or _unrecorded.get() >= 0:
+            return None
+        try:
+            if len(inputs) == 2:
+                x, y = inputs
+                if type(y) in _NUMBERS:
+                    y = self.number(op, x, y)
+                a = x._entry
+                a = a.key if a is not None and a.recording is self else self.known(x)
+                b = y._entry
+                b = b.key if b is not None and b.recording is self else self.known(y)
+                state = self.state.after.get((op, params, a, b))
+            elif len(inputs) == 1:
+                x = inputs[0]
+                a = x._entry
+                a = a.key if a is not None and a.recording is self else self.known(x)
+                state = self.state.after.get((op, params, a))
+            else:
+                state = self.state.after.get((op, params, *self.parts(inputs)))
+        except AttributeError:
+            state = None  # an input is no tensor yet
         if state is not None:
             return self.goes(state)
         if len(self.knowns) != self.state.count:
             self.forget()
         return None
+
+    def number(self, op: Op, x: Any, value: float) -> Any:
+        """A Python number beside the tensor `x` as the tensor it becomes; itself where that is not so plain."""
+        dtype = x._dtype
+        return self.fusion.scalar(value, dtype) if dtype.kind == "f" and op.promote in _WEAK else value
+
+    def parts(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """Each input as a part of a key."""
+        return [e.key if (e := x._entry) is not None and e.recording is self else self.known(x) for x in inputs]
 
     def goes(self, state: State) -> Any:
         """Take the step to `state`: its output, a tensor whose op is recorded."""
@@ -230,8 +196,7 @@ class Recording:
             return _several(self, state)
         token = _new(Token)
         token.recording = self
-        token.place = token.key = place
-        token.array = token.context = None
+        token.key = place
         self.tokens.append(token)
         out = _new(Tensor)
         out._shape = state.shape
@@ -244,7 +209,7 @@ class Recording:
             out._context = None
         return out
 
-    def known(self, x: Tensor, tape: Any) -> Any:
+    def known(self, x: Tensor) -> Any:
         """A tensor from outside as a part of a key: its place if it was met before, else its kind. None if it cannot be."""
         places = self.places
         if places is None:  # reading the value of another input has ended the recording
@@ -253,8 +218,12 @@ class Recording:
         if place is not None:
             return place
         kind = x._entry
-        if type(kind) is not Kind or kind.recording is not self.fusion.ended or (kind.role and x._backend is not tape):
-            kind = self._kind(x, tape)
+        if (
+            type(kind) is not Kind
+            or kind.recording is not self.fusion.ended
+            or (kind.role and x._backend is not self.tape)
+        ):
+            kind = self._kind(x)
             if kind is None:
                 return None
         state = self.state
@@ -264,8 +233,8 @@ class Recording:
         knowns.append(x)
         return kind
 
-    def _kind(self, x: Tensor, tape: Any) -> Kind | None:
-        fusion = self.fusion
+    def _kind(self, x: Tensor) -> Kind | None:
+        fusion, tape = self.fusion, self.tape
         entry = x._entry
         if x._backend is fusion:
             value, role = x._value, CONSTANT
@@ -323,9 +292,7 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
 
 
 def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-    parts = [
-        e.key if (e := x._entry) is not None and e.recording is recording else recording.known(x, tape) for x in inputs
-    ]
+    parts = recording.parts(inputs)
     if local.recording is not recording:  # reading a value has ended it
         return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
     key = (op, params, *parts)
@@ -337,7 +304,7 @@ def _several(recording: Recording, state: State) -> Any:
     """Several outputs, or the last one there is room for."""
     outs = []
     for i, t in enumerate(state.types):
-        token = Token(recording, state.first + i, state.first + i)
+        token = Token(recording, state.first + i)
         recording.tokens.append(token)
         outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
     if state.full:
@@ -352,7 +319,7 @@ def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) ->
     op, params = key[:2]
     try:
         if None not in key[2:]:
-            state = _extend(recording.fusion, recording, tape, op, params, key)
+            state = extend(recording.fusion, recording.state, recording.x64, tape, key)
     except (TypeError, ValueError, IndexError) as error:
         if isinstance(error, FunctadError):
             raise
@@ -385,83 +352,3 @@ def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
     if base:
         out._context = None
     return out
-
-
-def _extend(
-    fusion: Any, recording: Recording, tape: Any, op: Op, params: tuple[Any, ...], key: list[Any]
-) -> State | None:
-    """The state after an op that was not met here before; raises if it does not fit its inputs."""
-    if op.base_run is not None or op.whole:
-        return None
-    parent = recording.state
-    state = State(parent)
-    state.op, state.params = op, params
-    kinds: list[Kind] = []
-    inputs: list[int] = []
-    plain: list[bool] = []
-    for part in key[2:]:
-        if type(part) is Kind:
-            inputs.append(parent.size + len(kinds))
-            plain.append(False)
-            kinds.append(part)
-        else:
-            inputs.append(part if part >= 0 else ~part)
-            plain.append(part < 0)
-    types = [*_types(parent), *[(Type(k.shape, k.dtype), k.role == TRACKED) for k in kinds]]
-    given = tuple([types[i][0] for i in inputs])
-    if tape is not None:
-        wanted = tuple(
-            [types[i][1] and not p and op.takes(n) for n, (i, p) in enumerate(zip(inputs, plain, strict=True))]
-        )
-        if any(wanted) and op.recorded(wanted) is not None:
-            return None
-    if dtypes.float64 in [t.dtype for t in given]:
-        fusion.requires(dtypes.float64, op.name)
-    made = abstract(op, params, given, recording.x64)
-    state.novel = fusion.is_novel(op, params, given)
-    single = type(made) is Type
-    outs: tuple[Type, ...] = (made,) if single else made
-    smooth = tape is not None and op.differentiable and any(wanted)
-    state.inputs, state.plain, state.kinds = tuple(inputs), tuple(plain), tuple(kinds)
-    state.types = outs
-    state.tracked = tuple([smooth and dtypes.is_inexact(t.dtype) for t in outs])
-    state.first = parent.size + len(kinds)
-    state.size = state.first + len(outs)
-    state.count = parent.count + len(kinds)
-    state.place = state.first if single else None
-    state.shape, state.dtype = outs[0] if single else (None, None)
-    state.depth = parent.depth + 1
-    state.bytes = parent.bytes + sum([_nbytes(t) for t in outs])
-    state.full = state.depth >= MOST_STEPS or state.bytes > MOST_BYTES
-    state.taped = tape is not None
-    local.types = (state, [*types, *zip(outs, state.tracked, strict=True)])
-    fusion.states += 1
-    return state
-
-
-def _types(state: State) -> list[tuple[Type, bool]]:
-    """The types of all places, and whether the tape follows them."""
-    if local.types[0] is state:
-        return local.types[1]
-    types: list[tuple[Type, bool]] = []
-    for step in path(state):
-        types += [(Type(k.shape, k.dtype), k.role == TRACKED) for k in step.kinds]
-        types += zip(step.types, step.tracked, strict=True)
-    return types
-
-
-def _nbytes(type: Type) -> int:
-    size: int = type.dtype.itemsize
-    for n in type.shape:
-        size *= n
-    return size
-
-
-def path(state: State) -> list[State]:
-    """The ops up to `state`, in order."""
-    steps = []
-    node: State | None = state
-    while node is not None and node.parent is not None:
-        steps.append(node)
-        node = node.parent
-    return steps[::-1]

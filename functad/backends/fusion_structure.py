@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import CONSTANT, TRACKED, State, Token, path
+from functad.backends.fusion_record import Token
+from functad.backends.fusion_state import CONSTANT, TRACKED, State, path
 from functad.backends.trace import open_trace
 from functad.dispatch import bind
 from functad.dtypes import is_inexact
@@ -20,6 +21,7 @@ from functad.ops.rules import broadcast
 from functad.tape import Cut, Leaf, Origin, sweep
 
 _MOST_ORIGINS = 8
+_NO_NODES = frozenset({Leaf, type(None)})
 
 
 class Plan:
@@ -216,15 +218,10 @@ class Origins:
 
     def __init__(self, plan: Plan, recording: Any):
         self.plan: Any = plan
-        contexts: list[Any] = []
-        plain = not recording.continued
-        for x, on_tape in zip(recording.knowns, plan.on_tape):  # noqa: B905  # those met later are not read
-            context = x._context if on_tape else None
-            contexts.append(context)
-            if on_tape and type(context) is not Leaf:
-                plain = False
-        self.found: Any = contexts if plain else summary(recording.knowns)
-        if not plain:
+        knowns = recording.knowns
+        self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape)]  # noqa: B905  # those met later are not read
+        if recording.continued or not _NO_NODES.issuperset(map(type, self.found)):
+            self.found = summary(knowns)
             self._find()
 
     def _find(self) -> None:

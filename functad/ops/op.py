@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from functad import dtypes
-from functad.dispatch import Handle, bind
+from functad.dispatch import Handle, bind, pending
 from functad.errors import ArgumentTypeError
 from functad.ops.operand import Promote, operands
 
@@ -181,6 +181,8 @@ class Op:
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The front door: make operands of `inputs`, promote their dtypes, run."""
         values = self._values(params) if params or self.params else ()
+        if (recording := pending.recording) is not None and (out := recording.repeat(self, inputs, values)) is not None:
+            return out
         x, y = inputs[0], inputs[-1]
         alike = isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2
         if alike and (self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f")):
