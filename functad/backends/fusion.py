@@ -16,10 +16,11 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
@@ -39,9 +40,6 @@ from functad.ops.operand import operand
 from functad.ops.rules import broadcast, is_strict
 from functad.tape import AnyNode, Leaf, Node, Swept, sweep
 from functad.tensor import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _run = BaseBackend.run
 _new = object.__new__
@@ -64,6 +62,7 @@ class Fusion(BaseBackend):
         super().__init__()
         self.xla = xla
         self.hardware = xla.hardware
+        self.sharding = jax.sharding.SingleDeviceSharding(xla.jax_device)
         self.states = 0
         self._root = State()
         self._seen: set[Any] = set()
@@ -229,7 +228,7 @@ class Fusion(BaseBackend):
             with immediate(recording.x64):
                 arrays = self._run_taped(recording, plan)
             _weigh(plan, plan.count <= _SHORT)
-        elif plan.count > 1 and self.compiler.ready(plan, recording, self._build_forward):
+        elif plan.count > 1 and self.compiler.ready(plan, recording.x64, self._build_forward):
             arrays = self._call(plan, recording)
             _weigh(plan, False)
         else:
@@ -246,7 +245,7 @@ class Fusion(BaseBackend):
         local.recording = None
         recording.released = release
         plan, tokens = self._close(recording, token.place)
-        if self.compiler.ready(plan, recording, self._build_backward):
+        if self.compiler.ready(plan, recording.x64, self._build_backward):
             arrays = self._call(plan, recording)
             found = self._swept(recording, plan, arrays)
             _weigh(plan, False)
@@ -302,38 +301,34 @@ class Fusion(BaseBackend):
         if recording.x64 != dtypes.x64_enabled():
             with jax.enable_x64(recording.x64):
                 return plan.call(*arrays)
-        if plan.building is None:
-            self.compiler.counts["hits"] += 1
-            return plan.call(*arrays)
-        start = plan.building
-        results = plan.call(*arrays)
-        self.compiler.count_compiled(plan, start)
-        return results
+        return plan.call(*arrays)
 
     def _build_forward(self, plan: Plan) -> Any:
-        return jax.jit(plan.evaluator())
+        return jax.jit(plan.evaluator(), in_shardings=self.sharding), None
 
     def _build_backward(self, plan: Plan) -> Any:
-        return jax.jit(plan.backward(self))
+        return jax.jit(plan.backward(self), in_shardings=self.sharding), None
 
     def _build_staged(self, plan: Plan) -> Any:
+        return self._staged(plan), self.sharding
+
+    def _staged(self, plan: Plan) -> StagedOp:
         plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self)
         return plan.staged
 
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
         """The live results, some with a tape that goes on: the structure is one node of it."""
-        if plan.count > _FEW and self.compiler.ready(plan, recording, self._build_staged):
+        if plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_staged):
             self._graph(recording, plan)
-            if plan.building is None:
-                self.compiler.counts["hits"] += 1
-            else:
-                self.compiler.count_compiled(plan, plan.building)
             return [_array(recording.made[p]) for p in plan.live]
         return self._replay(recording, plan)[0]
 
     def _graph(self, recording: Recording, plan: Plan) -> dict[int, Tensor]:
         """The live results as outputs of one op on the tape."""
-        outs = Autodiff.run(recording.tape, self._build_staged(plan), recording.knowns[: len(plan.inputs)], ())
+        for x, kind in zip(recording.knowns, plan.inputs):  # noqa: B905  # those met later are not read
+            if kind.role == CONSTANT and type(x._value) is np.ndarray:  # to XLA it would make another structure
+                x._value = self.xla.array(x._value, x._dtype)
+        outs = Autodiff.run(recording.tape, self._staged(plan), recording.knowns[: len(plan.inputs)], ())
         recording.made.update(zip(plan.live, outs, strict=True))
         return recording.made
 

@@ -8,25 +8,29 @@ that occurs once nor a branch that changes makes a program wait.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
 from weakref import WeakSet
 
-from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import Recording, immediate
-from functad.backends.fusion_state import CONSTANT, TRACKED
+import jax
+
+from functad.backends.fusion_record import immediate
+from functad.backends.fusion_state import TRACKED
 from functad.backends.fusion_structure import Plan
+from functad.backends.staged import RecordedOp, StagedOp
+from functad.backends.xla import compiled
 from functad.errors import ConcreteValueError
-from functad.ops.op import Op
+from functad.ops.op import Type
 from functad.ops.rules import is_strict
-from functad.tensor import Tensor
 
 _MOST_PLANS = 512
-_MOST_OPS = 100_000  # in the plans that are kept: what bounds the memory of executables
+_MOST_OPS = 100_000  # in the plans that are kept
+_MOST_BYTES = 1 << 30  # of the executables that are kept, by estimate
+_BYTES_PER_LETTER = 25  # of memory for a letter of an executable's text; measured on a CPU, where XLA does not say
 _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _SHARE = 0.25  # of the time compiling is expected to take that is spent op by op before
 
@@ -40,8 +44,11 @@ class Compiler:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self._clock = self._kept = 0
-        self._executor: ThreadPoolExecutor | None = None
+        self._clock = self._ops = 0
+        self.bytes = 0  # of the executables that are kept
+        self._lock = threading.Lock()  # for the lists; plans are made and compiled in any thread
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._worker: threading.Thread | None = None
         self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0})
         self.singles: Counter[str] = Counter()  # by name
         self.seconds = 0.0  # spent compiling
@@ -55,16 +62,18 @@ class Compiler:
 
     def keep(self, plan: Plan) -> None:
         """Count a new plan in, and let go of old ones for it."""
-        plan.used = self._clock
-        self.plans.append(plan)
-        self._kept += plan.count
-        if len(self.plans) > _MOST_PLANS or self._kept > _MOST_OPS:
-            self._drop()
+        with self._lock:
+            plan.used = self._clock
+            self.plans.append(plan)
+            self._ops += plan.count
+            if len(self.plans) > _MOST_PLANS or self._ops > _MOST_OPS:
+                self._drop()
 
     def clear(self) -> None:
         """Forget all plans."""
-        self.plans = []
-        self._kept = 0
+        with self._lock:
+            self.plans = []
+            self._ops = self.bytes = 0
 
     def _drop(self) -> None:
         """Let go of the executables that were not used for longest."""
@@ -73,77 +82,100 @@ class Compiler:
         for plan in self.plans[:old]:
             plan.forget()
         self.plans = self.plans[old:]
-        self._kept = sum([plan.count for plan in self.plans])
+        self._ops = sum([plan.count for plan in self.plans])
+        self.bytes = sum([plan.bytes for plan in self.plans])
 
-    def ready(self, plan: Plan, recording: Recording, build: Callable[[Plan], Any]) -> bool:
+    def ready(self, plan: Plan, x64: bool, build: Callable[[Plan], Any]) -> bool:
         """Whether to run a structure as a whole; has it compiled when that pays."""
         self._clock += 1
         plan.used = self._clock
         if plan.call is not None:
+            self.counts["hits"] += 1
             return True
         plan.met += 1
         if plan.refused or plan.compiling or plan.count > _MOST_COMPILED:
             return False
         if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
-            self._compile(plan, recording, build, warm=False)
+            self._compile(plan, x64, build, ahead=False)
             return plan.call is not None
         if plan.met > 1 and plan.fastest * plan.met > _SHARE * self.pace * plan.cost and not is_strict():
             plan.compiling = True
-            self._worker.submit(Context().run, self._compile, plan, _stand_in(recording, plan), build)
+            self._submit(lambda: self._compile(plan, x64, build, ahead=True))
         return False
 
-    def _compile(self, plan: Plan, recording: Recording, build: Callable[[Plan], Any], warm: bool = True) -> None:
+    def _compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any], ahead: bool) -> None:
+        """Have XLA compile a structure, from its types alone: no array is kept for it."""
         start = time.perf_counter()
-        call = None
         try:
-            with immediate(recording.x64):
-                call = build(plan)
-                if not warm:
-                    plan.building = start
-                elif isinstance(call, Op):
-                    Autodiff.run(recording.tape, call, recording.knowns[: len(plan.inputs)], ())
+            with immediate(x64):
+                call, sharding = build(plan)
+                if isinstance(call, StagedOp):
+                    size = _compile_staged(call, plan, sharding, ahead)
                 else:
-                    call(*plan.arrays(recording.knowns))
+                    size = _compile(call, plan.inputs, None)
         except ConcreteValueError:  # a rule reads values
             plan.refused = True
             return
         except Exception:
             plan.refused = True  # in the background nobody could catch it; op by op it is raised where it belongs
-            if not warm:
-                raise
-            return
+            if ahead:
+                return
+            raise
         finally:
             plan.compiling = False
-        plan.call = call
-        if warm:
-            self.count_compiled(plan, start)
+        with self._lock:
+            plan.call = call
+            plan.bytes = size
+            self.bytes += size
+            self._count(plan, time.perf_counter() - start)
+            if self.bytes > _MOST_BYTES and len(self.plans) > 1:
+                self._drop()
 
-    def count_compiled(self, plan: Plan, start: float) -> None:
-        seconds = time.perf_counter() - start
-        plan.building = None
+    def _count(self, plan: Plan, seconds: float) -> None:
         self.counts["compiled"] += 1
         self.seconds += seconds
         self.pace += 0.3 * (seconds / plan.cost - self.pace)
         self.compiled_ops += plan.count
 
+    # --- in the background
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            if self._worker is None or not self._worker.is_alive():  # none survives a fork
+                self._worker = threading.Thread(target=self._work, name="functad-compile")
+                self._worker.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs or not threading.main_thread().is_alive():  # a program that is over waits for one
+                    self._worker = None
+                    return
+                job = self._jobs.popleft()
+            Context().run(job)
+
     def wait(self) -> None:
         """Until nothing is being compiled in the background."""
-        if self._executor is not None:
-            self._executor.submit(int).result()
-
-    @property
-    def _worker(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "functad-compile")
-        return self._executor
+        worker = self._worker
+        if worker is not None:
+            worker.join()
 
 
-def _stand_in(recording: Recording, plan: Plan) -> Recording:
-    """A recording with the same arrays from outside and nothing of the graph: compiling must not keep that alive."""
-    fusion, tape = recording.fusion, recording.tape
-    copy = Recording.__new__(Recording)
-    copy.x64, copy.tape, copy.knowns = recording.x64, tape, []
-    for array, kind in zip(plan.arrays(recording.knowns), plan.inputs, strict=True):
-        x = Tensor(fusion, array, None, kind.shape, kind.dtype)
-        copy.knowns.append(x if kind.role == CONSTANT else tape.leaf(x) if kind.role == TRACKED else tape.lift(x))
-    return copy
+def _compile(call: Any, inputs: Any, sharding: Any) -> int:
+    """Fill the cache of a jitted function for inputs of these types; the bytes its executable takes, about."""
+    done = call.lower(*[jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding) for x in inputs]).compile()
+    memory = done.memory_analysis()
+    return max(getattr(memory, "generated_code_size_in_bytes", 0), _BYTES_PER_LETTER * len(done.as_text() or ""))
+
+
+def _compile_staged(op: StagedOp, plan: Plan, sharding: Any, ahead: bool) -> int:
+    """The same for a structure that is one op of a tape: forward, and `ahead` of its time backward."""
+    first = op.recorded(tuple([k.role == TRACKED and op.takes(i) for i, k in enumerate(plan.inputs)]))
+    assert isinstance(first, RecordedOp)
+    size = _compile(compiled(first, ()), plan.inputs, sharding)
+    second: StagedOp = first.backward[0]
+    if ahead and second.program.equations:
+        types: list[Type] = [second.program.types[i] for i in second.program.inputs]
+        return size + _compile(compiled(second, ()), types, sharding)
+    return 3 * size  # backward is compiled when it is asked for

@@ -65,12 +65,12 @@ class Plan:
         self.staged: Any = None
         self.reached: list[tuple[int, Type]] = []
         self.refused = False  # it reads values, so it cannot be written down
-        self.building: float | None = None  # when it was begun, until it has been compiled
+        self.bytes = 0  # of the executable, by estimate
 
     def forget(self) -> None:
         """Let go of the executables."""
         self.call = self.staged = self.by_op = None
-        self.met = 0
+        self.met = self.bytes = self.novel = 0
 
     def arrays(self, knowns: Sequence[Any]) -> list[Any]:
         """The arrays of the tensors from outside, on the tape or below it."""
