@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import functad as fd
+from functad.errors import ArgumentError
+from functad.nn.functional import checks
 
 F = fd.nn.functional
 INF = float("inf")
@@ -261,3 +263,24 @@ def test_classes_of_weight_zero_count_nothing(loss):
     assert loss(x, target, weight, reduction="sum").item() == 2 * loss(x[:1], target[:1]).item()
     gradient = fd.grad(lambda x: loss(x, target, fd.zeros(3)))(x)
     assert gradient.numpy().any() == np.False_
+
+
+def test_only_the_first_calls_of_a_line_wait_for_the_values(monkeypatch):
+    looked = []
+    monkeypatch.setattr(checks, "known", lambda x: looked.append(x) or np.asarray([0.5]))
+    for _ in range(10):
+        F.binary_cross_entropy(fd.tensor([0.5]), fd.tensor([1.0]))
+    assert len(looked) == 3
+
+
+def test_probabilities_out_of_range_are_refused_and_nan_where_no_one_looks():
+    def loss(p):
+        return F.binary_cross_entropy(fd.tensor([p]), fd.tensor([1.0]))
+
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="with_logits"):
+            loss(2.0)
+    for _ in range(4):
+        loss(0.5)
+    assert np.isnan(loss(2.0).item())
+    assert np.isnan(loss(-1.0).item())

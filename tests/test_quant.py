@@ -179,9 +179,37 @@ ADVICE = "q.dequantize()"
         (lambda q: fd.ones(4).quantize_dynamic("int8"), ArgumentTypeError, "fd.QuantScheme"),
         (lambda q: fd.QuantScheme("int4"), ArgumentError, "'int8'"),
         (lambda q: fd.QuantScheme(block=0), ArgumentError, "at least 1"),
+        (lambda q: fd.QuantScheme(block=True), ArgumentError, "got True"),
+        (lambda q: fd.ones(4).quantize(PER_TENSOR, 0.0), ArgumentError, "quantize_dynamic"),
+        (lambda q: fd.ones(4).quantize(PER_TENSOR, -1.0), ArgumentError, "got -1.0"),
+        (lambda q: fd.ones(4).quantize(PER_TENSOR, float("nan")), ArgumentError, "got nan"),
+        (lambda q: fd.ones(4).quantize(PER_TENSOR, float("inf")), ArgumentError, "got inf"),
+        (lambda q: fd.ones((2, 8)).quantize(BLOCKS, fd.tensor([[1.0, 0.0]] * 2)), ArgumentError, "got 0.0"),
     ],
 )
 def test_errors(call, error, names):
     with pytest.raises(error) as raised:
         call(quantized(BLOCKS))
     assert names in str(raised.value)
+
+
+class Holder(fd.Module):
+    weight: fd.QuantTensor
+    bias: fd.Param
+
+
+@pytest.mark.parametrize("scheme", [PER_TENSOR, BLOCKS], ids=str)
+def test_a_quantized_tensor_comes_back_from_a_file(scheme, tmp_path):
+    q = quantized(scheme)
+    fd.save({"q": q, "turned": q.T}, tmp_path / "a")
+    for found in (fd.load(tmp_path / "a"), fd.load(tmp_path / "a", like={"q": q, "turned": q.T})):
+        np.testing.assert_array_equal(found["q"].dequantize().numpy(), q.dequantize().numpy())
+        np.testing.assert_array_equal(found["turned"].dequantize().numpy(), q.dequantize().numpy().T)
+        assert found["q"].scheme == scheme
+    model = Holder(q, fd.ones(2))
+    fd.save(model, tmp_path / "b")
+    model.save(tmp_path / "c")
+    empty = Holder(fd.zeros(q.shape).quantize_dynamic(scheme), fd.zeros(2))
+    for found in (fd.load(tmp_path / "b", like=empty), empty.load(tmp_path / "c")):
+        np.testing.assert_array_equal(found.weight.dequantize().numpy(), q.dequantize().numpy())
+        assert found.bias.tolist() == [1.0, 1.0]

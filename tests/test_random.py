@@ -10,6 +10,8 @@ import pytest
 
 import functad as fd
 from functad.errors import ArgumentTypeError, ConcreteValueError
+from functad.random import host, keys
+from functad.random.keys import on_host
 
 # --- the default generator
 
@@ -292,3 +294,49 @@ def test_errors(call, error, names):
     with pytest.raises(error) as raised:
         call(fd.random.key(0))
     assert names in str(raised.value)
+
+
+# --- draws on the host
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (7, 5), (130, 130)], ids=str)
+@pytest.mark.parametrize("seed", [0, 5, 2**31 + 3, -1])
+def test_what_is_drawn_without_compiling_is_what_jax_draws(shape, seed):
+    key = fd.random.key(seed)
+    jax_key = jax.random.wrap_key_data(key.numpy(), impl="threefry2x32")
+    for name in ("uniform", "normal"):
+        made = on_host(name, key, shape, None, None, initial=True)
+        np.testing.assert_array_equal(made.numpy(), getattr(jax.random, name)(jax_key, shape))
+    low, high = -0.3, 0.7
+    made = on_host("uniform", key, shape, None, None, (low, high), initial=True).numpy()
+    np.testing.assert_allclose(made, jax.random.uniform(jax_key, shape, minval=low, maxval=high), rtol=1e-6, atol=1e-7)
+    words = [np.asarray(jax.random.key_data(jax.random.fold_in(jax_key, n))) for n in (3, 4)]
+    np.testing.assert_array_equal(host.keys(key.numpy(), 3, 2), words)
+    np.testing.assert_array_equal(host.keys(key.numpy(), 0, 4), jax.random.key_data(jax.random.split(jax_key, 4)))
+
+
+def test_what_is_drawn_often_is_compiled_and_stays_the_same(monkeypatch):
+    key = fd.random.key(3)
+
+    def draws():
+        k1, k2 = fd.random.split(key)
+        layer = fd.nn.Linear(5, 7, key=fd.random.fold_in(k2, 4))
+        norm = fd.nn.Embedding(4, 3, key=key)
+        drawn = fd.random.normal(k1, (3, 2)), fd.random.uniform(k1, (3, 2), minval=-2.0, maxval=5.0)
+        fd.seed(0)
+        return [x.numpy() for x in (k1, layer.weight, layer.bias, norm.weight, *drawn, fd.random.draw_key())]
+
+    host._spent.clear()
+    first = draws()
+    monkeypatch.setattr(host, "is_cheaper", lambda *what: False)
+    keys._keys.cache_clear()
+    for x, y in zip(first, draws(), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_draw_that_recurs_is_compiled():
+    host._spent.clear()
+    assert host.is_cheaper("a", 10**6)
+    assert sum(host.is_cheaper("a", 10**6) for _ in range(10)) < 4
+    assert sum(host.is_cheaper("b") for _ in range(2000)) < 1000
+    assert not host.is_cheaper("c", 10**7)

@@ -18,6 +18,7 @@ from functad.creation import Shape, as_shape, eye, full, ones, zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.hints import missing_name
+from functad.nn import parameters
 from functad.tensor import Tensor
 
 __all__ = [
@@ -42,14 +43,14 @@ def uniform(
     key: Any, shape: Shape, a: float = 0.0, b: float = 1.0, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
     """Uniform in [a, b)."""
-    return random.uniform(key, shape, dtype, a, b, device=device)
+    return parameters.uniform(key, shape, dtype, a, b, device)
 
 
 def normal(
     key: Any, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
     """Normal with a mean and a standard deviation."""
-    return random.normal(key, shape, dtype, device=device) * std + mean
+    return parameters.normal(key, shape, dtype, std, mean, device)
 
 
 def trunc_normal(

@@ -12,7 +12,7 @@ from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
-from functad.nn.parameters import Maker, at_least, fan_bound
+from functad.nn.parameters import Maker, at_least, fan_bound, two_keys, uniform
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -52,11 +52,11 @@ class Linear(Module):
         if in_features < 0 or out_features < 0:
             raise ArgumentError(f"Linear: the sizes must not be negative, got {in_features} and {out_features}.")
         bound = 1 / math.sqrt(in_features) if in_features else 0.0
-        key_w, key_b = random.split(random.draw_key(device) if key is None else key)
+        key_w, key_b = two_keys(random.draw_key(device) if key is None else key)
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Param(random.uniform(key_w, (out_features, in_features), dtype, -bound, bound, device=device))
-        self.bias = Param(random.uniform(key_b, (out_features,), dtype, -bound, bound, device=device)) if bias else None
+        self.weight = Param(uniform(key_w, (out_features, in_features), dtype, -bound, bound, device))
+        self.bias = Param(uniform(key_b, (out_features,), dtype, -bound, bound, device)) if bias else None
 
     def forward(self, x: Any) -> Any:
         """The map of the last axis."""

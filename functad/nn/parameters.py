@@ -13,6 +13,8 @@ from functad.creation import full
 from functad.device import Device
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.param import Param
+from functad.random import host
+from functad.random.keys import checked_key, on_host
 from functad.tensor import Tensor
 
 
@@ -31,15 +33,16 @@ class Maker:
         if self._key is None:
             self._key = random.draw_key(self.device)
         self._count += 1
-        return random.fold_in(self._key, self._count)
+        made = host.derived("fold_in", checked_key(self._key, self.layer), self._count, 1, initial=True)
+        return random.fold_in(self._key, self._count) if made is None else made[0]
 
     def uniform(self, shape: tuple[int, ...], bound: float) -> Param:
         """Uniform in +-bound."""
-        return Param(random.uniform(self.key(), shape, self.dtype, -bound, bound, device=self.device))
+        return Param(uniform(self.key(), shape, self.dtype, -bound, bound, self.device))
 
     def normal(self, shape: tuple[int, ...], std: float = 1.0) -> Param:
         """Normal around 0."""
-        return Param(random.normal(self.key(), shape, self.dtype, device=self.device) * std)
+        return Param(normal(self.key(), shape, self.dtype, std, None, self.device))
 
     def zeros(self, shape: tuple[int, ...]) -> Param:
         """Zeros."""
@@ -52,6 +55,26 @@ class Maker:
     def buffer(self, shape: tuple[int, ...], value: float, dtype: Any = None) -> Tensor:
         """A tensor that is not trained."""
         return full(shape, value, dtype or self.dtype or dtypes.default_float(), self.device)
+
+
+def uniform(key: Any, shape: Any, dtype: Any, low: float, high: float, device: Device | None) -> Tensor:
+    """Uniform first numbers, drawn without compiling where that can be."""
+    made = on_host("uniform", key, shape, dtype, device, (low, high), initial=True)
+    return random.uniform(key, shape, dtype, low, high, device=device) if made is None else made
+
+
+def normal(key: Any, shape: Any, dtype: Any, std: float, mean: float | None, device: Device | None) -> Tensor:
+    """Normal first numbers, drawn without compiling where that can be."""
+    made = on_host("normal", key, shape, dtype, device, None, std, mean, initial=True)
+    if made is not None:
+        return made
+    drawn = random.normal(key, shape, dtype, device=device) * std
+    return drawn if mean is None else drawn + mean
+
+
+def two_keys(key: Any) -> list[Tensor]:
+    """`random.split(key)`, made without compiling where that can be."""
+    return host.derived("split", checked_key(key, "split"), 0, 2, initial=True) or list(random.split(key))
 
 
 def at_least(layer: str, least: int, **sizes: Any) -> None:

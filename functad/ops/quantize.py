@@ -18,6 +18,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnknownAttributeError
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
+from functad.ops.plan import every_value
 from functad.ops.rules import linear, nondiff
 
 __all__ = ["QuantScheme", "QuantTensor", "dequantize_op", "quant_matmul_op", "quantize", "quantize_dynamic"]
@@ -44,7 +45,7 @@ class QuantScheme:
     def __post_init__(self) -> None:
         if self.dtype != "int8":
             raise ArgumentError(f"QuantScheme: dtype must be 'int8', got {self.dtype!r}.")
-        if self.block is not None and (not isinstance(self.block, int) or self.block < 1):
+        if self.block is not None and (type(self.block) is not int or self.block < 1):
             raise ArgumentError(f"QuantScheme: block must be an int of at least 1 or None, got {self.block!r}.")
 
     def scale_shape(self, shape: Sequence[int], where: str) -> tuple[int, ...]:
@@ -343,7 +344,22 @@ def quantize(x: Any, scheme: QuantScheme, scale: Any) -> QuantTensor:
     if scale.shape not in ((), wanted):
         raise ShapeError(f"quantize: the scale has shape {scale.shape}; {scheme} of shape {x.shape} takes {wanted}.")
     bits = bind(bits_op, (scale.broadcast_to(wanted),))
+    _check_scale(scale)
     return QuantTensor(bind(quantize_op, (x, bits), (scheme.block,)), bits, scheme, x.dtype)
+
+
+def _check_scale(scale: Any) -> None:
+    """Raise for a scale that stands for nothing, where its value is known."""
+    numbers = every_value(scale)
+    if numbers is None:
+        return
+    numbers = numbers.astype(np.float32)
+    if not (np.isfinite(numbers) & (numbers > 0)).all():
+        bad = numbers[~(np.isfinite(numbers) & (numbers > 0))].reshape(-1)[0]
+        raise ArgumentError(
+            f"quantize: a scale must be a finite number above 0, got {bad}: an element is stored as round(x / scale). Take "
+            "abs(x).max() / 127, or let x.quantize_dynamic(scheme) choose (which also copes with zeros)."
+        )
 
 
 def product(x: Any, y: Any) -> Any:

@@ -18,7 +18,18 @@ from functad.ops.elementary import widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import elementwise
-from functad.random.keys import KEY, checked_key, float_dtype, noise, parameters, placed, random_op, sampler, wrap
+from functad.random.keys import (
+    KEY,
+    checked_key,
+    float_dtype,
+    noise,
+    on_host,
+    parameters,
+    placed,
+    random_op,
+    sampler,
+    wrap,
+)
 from functad.tensor import Tensor
 
 
@@ -42,7 +53,8 @@ def normal(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None
     >>> fd.random.normal(fd.random.key(0), (2, 3), dtype="bfloat16").dtype
     dtype(bfloat16)
     """
-    return noise(_normal_op, "normal", key, shape, dtype, device)
+    made = on_host("normal", key, shape, dtype, device)
+    return noise(_normal_op, "normal", key, shape, dtype, device) if made is None else made
 
 
 def exponential(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
@@ -99,8 +111,12 @@ def uniform(
     >>> bool(x.min() >= -1) and bool(x.max() < 1)
     True
     """
+    plain = isinstance(minval, (int, float)) and isinstance(maxval, (int, float))
+    made = on_host("uniform", key, shape, dtype, device, (minval, maxval)) if plain else None
+    if made is not None:
+        return made
     unit = noise(_uniform_op, "uniform", key, shape, dtype, None)
-    if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and (minval, maxval) == (0, 1):
+    if plain and (minval, maxval) == (0, 1):
         return placed(unit, device)
     low, high = (operand(bound, unit, unit.dtype, "random.uniform") for bound in (minval, maxval))
     drawn = unit * (high - low) + low

@@ -22,6 +22,7 @@ from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import elementwise, nondiff
+from functad.random import host
 from functad.tensor import Tensor
 
 KEY = np.array([0, 7], np.uint32)
@@ -38,7 +39,10 @@ def key(seed: int, device: Device | None = None) -> Tensor:
         number = operator.index(seed)
     except TypeError:
         raise ArgumentTypeError(f"random.key: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
-    data = np.asarray(jax.random.key_data(jax.random.key(number, impl="threefry2x32")))
+    if 0 <= number < 1 << 31:
+        data = np.array([0, number], np.uint32)
+    else:
+        data = np.asarray(jax.random.key_data(jax.random.key(number, impl="threefry2x32")))
     where = checked(device, "random.key")
     return where.lift(where.base.put(data, dtypes.uint32, "random.key"))
 
@@ -51,16 +55,23 @@ def split(key: Any, num: Shape = 2) -> Tensor:
     >>> k1.shape
     (2,)
     """
-    return bind(split_op, (checked_key(key, "split"),), (as_shape(num, "random.split"),))
+    key, sizes = checked_key(key, "split"), as_shape(num, "random.split")
+    made = host.split(key, sizes)
+    return bind(split_op, (key,), (sizes,)) if made is None else made
 
 
 def fold_in(key: Any, data: Any) -> Tensor:
     """A new key from a key and an integer, such as a step count."""
     key = checked_key(key, "fold_in")
-    data = operand(data, key, where="random.fold_in")
+    given, data = data, operand(data, key, where="random.fold_in")
     if data.dtype.kind not in "biu" or data.shape:
         raise ArgumentTypeError(f"random.fold_in: data must be one integer, got {data.dtype}{list(data.shape)}.")
-    return bind(fold_in_op, (key, data.astype("uint32")))
+    made = host.derived("fold_in", key, number, 1) if (number := _integer(given)) is not None else None
+    return bind(fold_in_op, (key, data.astype("uint32"))) if made is None else made[0]
+
+
+def _integer(x: Any) -> int | None:
+    return x if type(x) is int and 0 <= x < 1 << 32 else None
 
 
 def seed(seed: int) -> None:
@@ -108,8 +119,12 @@ _same = jax.jit(lambda x: x)  # a tracer comes out where JAX is writing a functi
 @lru_cache(64)
 def _keys(base: BaseBackend, seed: int, block: int) -> tuple[Tensor, ...]:
     """The keys of some draws in a row, made in one call: `fold_in(key(seed), number)`."""
+    start = key(seed, Device(base))
+    made = host.derived("key_block", start, block * _BLOCK, _BLOCK, initial=True)
+    if made is not None:
+        return tuple(made)
     first = base.put(np.asarray(block * _BLOCK & 0xFFFFFFFF, np.uint32))
-    keys: tuple[Tensor, ...] = base.run(key_block_op, (key(seed, Device(base)), first), ())
+    keys: tuple[Tensor, ...] = base.run(key_block_op, (start, first), ())
     return keys
 
 
@@ -140,6 +155,28 @@ def noise(op: Op, name: str, key: Any, shape: Shape, dtype: Any, device: Device 
     key = checked_key(key, name)
     wanted = float_dtype(dtype, name, key)
     return placed(bind(op, (key,), (*params, as_shape(shape, f"random.{name}"), wanted)), device)
+
+
+def on_host(
+    name: str,
+    key: Any,
+    shape: Shape,
+    dtype: Any,
+    device: Device | None,
+    bounds: tuple[float, float] | None = None,
+    std: float | None = None,
+    mean: float | None = None,
+    initial: bool = False,
+) -> Tensor | None:
+    """Uniform or normal numbers drawn without compiling; None where a program is to draw. See `random.host`."""
+    key = checked_key(key, name)
+    wanted = float_dtype(dtype, name, key)
+    scale, shift = std, mean
+    if bounds is not None and bounds != (0, 1):
+        low, high = map(np.float32, bounds)
+        scale, shift = float(high - low), float(low)
+    made = host.noise(name, key, as_shape(shape, f"random.{name}"), wanted, scale, shift, initial)
+    return None if made is None else placed(made, device)
 
 
 class Drawn(NamedTuple):

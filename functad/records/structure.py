@@ -19,6 +19,7 @@ from functad.device import Device
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, FunctadError, RecordError
 from functad.module.layout import is_module
+from functad.ops.quantize import QuantScheme, QuantTensor
 from functad.param import Mark, Param, ParamId, as_leaf, own_leaf, wrap
 from functad.records.format import Array, Reader, write
 from functad.records.weights import load_into
@@ -351,3 +352,15 @@ def _unlike(like: Any, found: Any, path: str) -> RecordError:
         return f"{type(x).__name__}" + (f" with {', '.join(map(str, opened[1]))}" if opened else "")
 
     return RecordError(f"load: {path or 'the value'} is {what(found)} in the file, and {what(like)} in like=.")
+
+
+def _quantized(parts: Any) -> QuantTensor:
+    values, bits, block, of, transposed = parts
+    return QuantTensor(values, bits, QuantScheme(block=block), of, transposed)
+
+
+CODECS["QuantTensor"] = (
+    QuantTensor,
+    lambda q: (q._values, q._bits, q.scheme.block, q._of, q._transposed),
+    _quantized,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from functad import ops
@@ -13,6 +13,7 @@ from functad.ops.operand import operand, operands
 from functad.ops.plan import every_value
 from functad.ops.rules import widen
 from functad.ops.slices import position
+from functad.source import user_place
 
 __all__: list[str] = []
 
@@ -110,3 +111,28 @@ def wide(*xs: Any) -> Any:
 def known(x: Any) -> Any:
     """The elements of a tensor, array or number on the host; None where they have no values yet."""
     return every_value(x) if isinstance(x, Handle) else every_value(operand(x))
+
+
+_MOST_LOOKS = 3
+_MOST_PLACES = 4096
+_looks: dict[Any, int] = {}
+
+
+def looked_at(x: Any, is_right: Callable[[Any], bool]) -> Any:
+    """The elements of a tensor if they are known and not right; None otherwise, and where a line was right before.
+
+    To look waits for the value, which would take a training loop its head start, so only the first few calls of a
+    line of the user's code look.
+    """
+    place = user_place(2)
+    if _looks.get(place, 0) >= _MOST_LOOKS:
+        return None
+    values = known(x)
+    if values is None:
+        return None
+    if not is_right(values):
+        return values
+    if len(_looks) >= _MOST_PLACES:
+        _looks.clear()
+    _looks[place] = _looks.get(place, 0) + 1
+    return None

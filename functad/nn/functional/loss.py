@@ -16,7 +16,7 @@ from functad.nn.functional.checks import (
     check_reduction,
     check_same_shape,
     floats,
-    known,
+    looked_at,
     number,
     reduced,
     weighted,
@@ -98,7 +98,8 @@ def _huber(x: Any, size: float) -> Any:
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Any:
     """`-target * log(input) - (1 - target) * log(1 - input)` of probabilities; logarithms are at least -100.
 
-    `weight` multiplies the losses. Raises `ArgumentError` for an input outside [0, 1] where values are known;
+    `weight` multiplies the losses. Raises `ArgumentError` for an input outside [0, 1] where values are known, in the
+    first calls of a line (a look at values waits for them); later the loss of such an element is NaN.
     `binary_cross_entropy_with_logits` takes what comes before the sigmoid, and is exact.
 
     >>> import functad as fd
@@ -107,8 +108,8 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction:
     """
     where = "binary_cross_entropy"
     input, target = _pair(where, input, target, reduction)
-    values = known(input)
-    if values is not None and values.size and not ((values >= 0) & (values <= 1) | (values != values)).all():
+    values = looked_at(input, lambda p: bool(((p >= 0) & (p <= 1) | (p != p)).all()))
+    if values is not None:
         raise ArgumentError(
             f"{where}: input holds probabilities, from 0 to 1, but its values reach from {values.min()} to "
             f"{values.max()}. Apply a sigmoid, or write {where}_with_logits(input, target)."
@@ -234,7 +235,8 @@ def gaussian_nll_loss(
 
     `var` has the shape of `input`, or one element for its last axis; it counts as `eps` where it is smaller, and
     its derivative passes through as if it did not (as in torch). `full` adds the constant log(2 pi) / 2. Raises
-    `ShapeError` for another shape and `ArgumentError` for a negative variance where values are known.
+    `ShapeError` for another shape and `ArgumentError` for a negative variance where values are known, in the
+    first calls of a line (a look at values waits for them).
 
     >>> import functad as fd
     >>> fd.nn.functional.gaussian_nll_loss(fd.tensor([3.0]), fd.tensor([1.0]), fd.tensor([1.0])).item()
@@ -254,8 +256,8 @@ def gaussian_nll_loss(
             f"{where}: var of shape {var.shape} does not fit input of shape {input.shape}; it has that shape, or length 1 "
             "along the last axis, or no such axis."
         )
-    values = known(var)
-    if values is not None and (values < 0).any():
+    values = looked_at(var, lambda v: not (v < 0).any())
+    if values is not None:
         raise ArgumentError(f"{where}: var holds the negative variance {values.min()}.")
     var = var + stop_gradient(ops.clip(var, least) - var)
     loss = 0.5 * (ops.log(var) + ops.square(input - target) / var)
