@@ -107,19 +107,9 @@ class Layout:
     """
 
     __slots__ = (
-        "_hash",
-        "_key",
-        "direct",
-        "entries",
-        "is_marked",
-        "kind",
-        "marks",
-        "names",
-        "nests",
-        "static",
-        "training",
-        "watched",
-    )
+        "_hash", "_key", "direct", "entries", "has_buffers", "is_marked", "kind", "marks", "names", "nests", "same",
+        "static", "training", "watched",
+    )  # fmt: skip
 
     def __init__(self, kind: type, fields: dict[str, Any], training: bool):
         self.kind = kind
@@ -131,6 +121,8 @@ class Layout:
         self.names: tuple[str, ...] = ()  # the places as files and patterns write them: layers.0
         self.marks: tuple[Mark | None, ...] = ()
         self.is_marked = False  # whether there are Params among the children
+        self.has_buffers = False  # whether there are any, in it or in what it holds
+        self.same: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # where a Module is that was met before
         self.watched: tuple[tuple[str, Any], ...] = ()  # static fields that can change in place, and what they held
         self._key: Any = None
         self._hash: int | None = None
@@ -164,6 +156,11 @@ class Layout:
         layout.names = tuple([".".join(map(str, place)) for place in search.places])
         layout.marks = tuple([x.mark if type(x) is Param else None for x in search.children])
         layout.is_marked = any(mark is not None for mark in layout.marks)
+        layout.has_buffers = any(
+            x._layout.has_buffers if is_module(x) else isinstance(x, Handle) and mark is None
+            for x, mark in zip(search.children, layout.marks, strict=True)
+        )
+        layout.same = _met_again(search.children) if layout.has_buffers else ()
         return layout, tuple(search.children)
 
     def build(self, children: Sequence[Any]) -> Any:
@@ -174,6 +171,10 @@ class Layout:
             self = self.but(marks, self.training)  # noqa: PLW0642
         if self.is_marked:
             children = [x if m is None else wrap(x, m) for x, m in zip(children, self.marks, strict=True)]
+        if self.same:  # a layer at several places stays one, and so do its running means
+            children = list(children)
+            for place, first in self.same:
+                _put(children, place, _at(children, first))
         children = tuple(children)
         module: Any = object.__new__(self.kind)
         fields = module.__dict__
@@ -189,7 +190,7 @@ class Layout:
     def but(self, marks: Sequence[Mark | None], training: bool) -> Layout:
         """This layout with other marks, in another mode."""
         new = object.__new__(Layout)
-        for name in ("kind", "static", "direct", "nests", "entries", "names", "watched"):
+        for name in ("kind", "static", "direct", "nests", "entries", "names", "watched", "has_buffers", "same"):
             setattr(new, name, getattr(self, name))
         new.marks = tuple(marks)
         new.is_marked = self.is_marked
@@ -209,6 +210,7 @@ class Layout:
                 tuple([(name, nest.key()) for name, nest in self.nests]),
                 tuple([(name, comparable(x)) for name, x in self.static.items() if name not in inside]),
                 tuple([mark is None for mark in self.marks]),
+                self.same,
             )
         return self._key
 
@@ -222,7 +224,48 @@ class Layout:
 
     def __repr__(self) -> str:
         static = [f"{name}={x!r}" for name, x in self.static.items() if x is not None]
-        return ", ".join([*static, "training" if self.training else "valid"])
+        shared = [f"{len(self.same)} layers that are shared"] if self.same else []
+        return ", ".join([*static, *shared, "training" if self.training else "valid"])
+
+
+def _met_again(children: Sequence[Any]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """The places, as numbers of children, of Modules with buffers that are at an earlier place too, and that place."""
+    first: dict[int, tuple[int, ...]] = {}
+    same: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    def look(parts: Sequence[Any], place: tuple[int, ...]) -> None:
+        for i, x in enumerate(parts):
+            if is_module(x) and x._layout.has_buffers:
+                here = (*place, i)
+                if id(x) not in first:
+                    first[id(x)] = here
+                    look(x._children, here)
+                elif first[id(x)][0] != here[0]:  # otherwise it is for the Module that holds both to say
+                    same.append((here, first[id(x)]))
+
+    look(children, ())
+    return tuple(same)
+
+
+def _at(children: Sequence[Any], place: tuple[int, ...]) -> Any:
+    """What is at a place; None where something else stands for the Module that holds it."""
+    for i in place[:-1]:
+        if not is_module(children[i]):
+            return None
+        children = children[i]._children
+    return children[place[-1]]
+
+
+def _put(children: list[Any], place: tuple[int, ...], x: Any) -> None:
+    """Put a Module at a place, in new Modules around it."""
+    old = children[place[0]]
+    if not is_module(x) or not is_module(old):
+        return
+    if len(place) > 1:
+        parts = list(old._children)
+        _put(parts, place[1:], x)
+        x = old._layout.build(parts)
+    children[place[0]] = x
 
 
 class _Search:
