@@ -153,11 +153,19 @@ class Functad(Library):
 
         return call
 
-    def update(self, loss: Loss, state: Any, data: Any, c1: Any, c2: Any) -> Any:
-        leaves = [p.autodiff().require_grad() for p in state[0]]
-        value = loss(self, leaves, *data)
-        grads = value.backward()
-        return value, *adam(self, state, [w.grad(grads) for w in leaves], c1, c2)
+    def step(self, loss: Loss, params: list[np.ndarray], data: list[np.ndarray]) -> Callable[[], Any]:
+        """With the library's own optimiser, as for PyTorch."""
+        opt = fd.optim.adam(1e-3)
+        leaves: Any = [self.array(a).autodiff().require_grad() for a in params]
+        state, d = opt.init(leaves), [self.array(a) for a in data]
+
+        def call() -> Any:
+            nonlocal leaves, state
+            value = loss(self, leaves, *d)
+            leaves, state = opt.step(leaves, value.backward(), state)
+            return value, leaves
+
+        return call
 
     def wait(self, out: Any) -> None:
         for x in fd.tree.leaves(out):
@@ -175,9 +183,10 @@ class FunctadOpByOp(Functad):
 
 
 class FunctadJit(Functad):
-    """The whole call under `fd.jit`."""
+    """The whole call under `fd.jit`, with the same formulas as under `jax.jit`."""
 
     name = "fd.jit"
+    step = Library.step
 
     def gradient(self, loss: Loss, params: list[np.ndarray], data: list[np.ndarray]) -> Callable[[], Any]:
         fn = fd.jit(fd.value_and_grad(lambda p, *d: loss(self, p, *d)))

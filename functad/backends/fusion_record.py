@@ -159,6 +159,8 @@ class Recording:
                 x, y = inputs
                 if type(y) in _NUMBERS:
                     y = self.number(op, x, y)
+                elif type(x) in _NUMBERS:
+                    x = self.number(op, y, x)
                 a = x._entry
                 a = a.key if a is not None and a.recording is self else self.known(x)
                 b = y._entry
