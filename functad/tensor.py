@@ -99,6 +99,8 @@ class Tensor(Operators, Methods):
     def is_tracked(self) -> bool:
         """Whether a leaf that requires grad reaches it, on whatever tape is open."""
         x: Any = self
+        if (entry := x._entry) is not None and entry.deferred:
+            return entry.tracked(x)  # type: ignore[no-any-return]
         while isinstance(x._value, Handle):
             if x._backend.is_tape and x._context.tracked:
                 return True

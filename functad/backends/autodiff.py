@@ -17,7 +17,7 @@ from functad.levels import Level, _unrecorded
 from functad.ops.op import KEEP, MIXED, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
-from functad.ops.transfer import stop_gradient
+from functad.ops.transfer import cut_op, stop_gradient
 from functad.source import OURS
 from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, fresh_id
 from functad.tensor import Tensor
@@ -258,6 +258,8 @@ class Autodiff:
 
     def detach(self, x: Tensor) -> Tensor:
         """`x` without its history; a leaf that requires grad becomes a new one that does."""
+        if (entry := x._entry) is not None and entry.deferred and not self.closed:
+            return bind(cut_op, (x,))
         context = x._context
         value = stop_gradient(x._value) if self.functional else x._value.detach()
         requirement = Requirement.NONE

@@ -240,7 +240,7 @@ class Fusion(BaseBackend):
         """Gradients of a recorded result; None if backward must walk the tape."""
         token = x._entry
         recording = token.recording
-        if local.recording is not recording or not _is_tracked(recording.state, token.place):
+        if local.recording is not recording or not recording.state.tracks(token.place):
             return None
         local.recording = None
         recording.released = release
@@ -472,14 +472,6 @@ def _array(x: Any) -> Any:
     while isinstance(x, Tensor):
         x = x._value
     return x
-
-
-def _is_tracked(state: State, place: int) -> bool:
-    while state.first > place:
-        if state.parent is None or place >= state.first - len(state.kinds):
-            return False
-        state = state.parent
-    return state.tracked[place - state.first]
 
 
 @lru_cache

@@ -71,6 +71,13 @@ class Token:
         x._context = self.recording.fusion.context_of(self) if self.context is None else self.context
         return x._context
 
+    def tracked(self, x: Tensor) -> bool:
+        """Whether a tape follows `x`, without making its context."""
+        if x._backend.level == BASE:
+            return False
+        known: Any = self.context
+        return bool(self.recording.state.tracks(self.place) if known is None else known.tracked)
+
     def host(self, x: Tensor) -> np.ndarray[Any, Any]:
         """The elements of `x`, without the tensor below a tape."""
         fusion = self.recording.fusion

@@ -87,6 +87,15 @@ class State:
         self.full = False
         self.tracked: tuple[bool, ...] = ()
 
+    def tracks(self, place: int) -> bool:
+        """Whether a tape follows the result at a place."""
+        state = self
+        while state.first > place:
+            if state.parent is None or place >= state.first - len(state.kinds):
+                return False
+            state = state.parent
+        return state.tracked[place - state.first]
+
 
 def extend(fusion: Any, parent: State, x64: bool, tape: Any, key: Any) -> State | None:
     """The state after an op that was not met here before; raises if it does not fit its inputs."""

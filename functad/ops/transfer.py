@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from functad import tree
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind
 from functad.errors import ArgumentTypeError
 from functad.ops.op import Op, Samples
-from functad.ops.rules import align_rows, linear
+from functad.ops.rules import align_rows, linear, nondiff
 
 __all__ = ["stop_gradient", "to_device"]
 
@@ -21,6 +24,15 @@ transfer_op: Op = linear(
     base_run=lambda backend, inputs, params: _transfer(backend, inputs[0], params[1]),
     batch=align_rows,
     doc="x on other hardware.",
+)
+
+
+cut_op: Op = nondiff(
+    "cut",
+    lambda xp, x: x if xp is np else jax.lax.stop_gradient(x),
+    batch=align_rows,
+    samples=Samples([(((2, 3),), {}), (((),), {})]),
+    doc="x as a constant: how a recorded tensor is detached without being computed.",
 )
 
 
