@@ -100,7 +100,7 @@ class Tensor(Operators, Methods):
         """Whether a leaf that requires grad reaches it, on whatever tape is open."""
         x: Any = self
         if (entry := x._entry) is not None and entry.deferred:
-            return entry.tracked(x)  # type: ignore[no-any-return]
+            return entry.tracked(x)
         while isinstance(x._value, Handle):
             if x._backend.is_tape and x._context.tracked:
                 return True
