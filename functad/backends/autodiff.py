@@ -218,7 +218,10 @@ class Autodiff:
 
     def leaf(self, x: Tensor) -> Tensor:
         """`x` as a leaf of this tape whose gradient is wanted."""
-        return Tensor(self, x, Leaf(x._shape, x._dtype, Requirement.GRAD), x._shape, x._dtype)
+        made = Tensor(self, x, Leaf(x._shape, x._dtype, Requirement.GRAD), x._shape, x._dtype)
+        if (entry := x._entry) is not None:
+            made._entry = entry.leaf
+        return made
 
     def device(self, x: Tensor) -> Device:
         inner = x._value.device

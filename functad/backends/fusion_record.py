@@ -41,6 +41,7 @@ class Token:
 
     __slots__ = ("array", "context", "key", "recording")
     deferred = True  # its tensor is an op's output, which may not have been computed
+    leaf = None
     array: Any
     context: Any  # of a constant of the tape, once the recording has ended
     recording: Any
@@ -265,6 +266,9 @@ class Recording:
         kind: Kind = fusion.kind(x._shape, x._dtype, role)
         if x._entry is None:
             x._entry = kind
+            if role == TRACKED and inner._entry is None:
+                inner._entry = fusion.kind(x._shape, x._dtype, CONSTANT)
+                inner._entry.leaf = kind
         return kind
 
     def forget(self) -> None:

@@ -28,9 +28,10 @@ class Kind:
     each use: which numbers happen to be equal must not make another structure.
     """
 
-    __slots__ = ("dtype", "recording", "role", "scalar", "shape")
+    __slots__ = ("dtype", "leaf", "recording", "role", "scalar", "shape")
     context = ()
     deferred = False
+    leaf: Kind | None  # of a leaf of a tape over such a tensor
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool, recording: Any):
         self.shape = shape
@@ -38,6 +39,7 @@ class Kind:
         self.role = role
         self.scalar = scalar
         self.recording = recording
+        self.leaf = None
 
 
 class State:
