@@ -201,5 +201,15 @@ def checked(device: object, where: str) -> Device:
     if isinstance(device, Device):
         return device
     raise ArgumentTypeError(
-        f"{where}: device must be a Device, such as fd.Device.cpu(), fd.Device.gpu(0) or fd.Device.numpy(), got {device!r}."
+        f"{where}: device must be a Device, such as fd.Device.cpu(), fd.Device.gpu(0) or fd.Device.numpy(), got {device!r}"
+        f"{meant(device)}."
     )
+
+
+def meant(device: object) -> str:
+    """What to write for another library's name of a device: "cuda:1", torch.device("cpu")."""
+    kind, _, index = str(device if isinstance(device, str) else getattr(device, "type", "")).partition(":")
+    index = index if isinstance(device, str) else str(getattr(device, "index", "") or "")
+    if kind in ("cuda", "gpu", "mps", "xpu"):
+        return f"; write fd.Device.gpu({index if index.isdigit() else 0})"
+    return f"; write fd.Device.{kind}()" if kind in ("cpu", "numpy") else ""

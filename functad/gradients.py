@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from functad import tree
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentTypeError, NoGradientError, ShapeError
+from functad.errors import ArgumentTypeError, NoGradientError, ShapeError, UnknownAttributeError
 from functad.levels import Level
 from functad.ops.rules import depend_op
 from functad.tape import AnyNode, Cut, Leaf, Leaves, Origin, Requirement, Swept
@@ -228,6 +228,14 @@ class Gradients:
         raise ArgumentTypeError(
             "Gradients is looked up by tensor, not iterated: write grads[w], w.grad(grads) or grads.tree(params)."
         )
+
+    if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+        def __getattr__(self, name):
+            raise UnknownAttributeError(
+                f"Gradients has no attribute {name!r}: it is looked up by tensor. Write grads[model.weight], "
+                "w.grad(grads), or grads.tree(model).weight for the gradients in the structure of a model."
+            )
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{g.dtype}{list(g.shape)}" for g in self._gradients.values())

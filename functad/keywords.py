@@ -12,6 +12,7 @@ from functad.errors import ArgumentTypeError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
+_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)$")
 _COUNT = re.compile(r"takes .*positional arguments? but .*given$")
 
 _INSTEAD = {
@@ -44,10 +45,19 @@ _INSTEAD = {
     "rngs": "key=",
     "rng": "key=",
     "generator": "key=, such as fd.random.key(0)",
+    "inference": "model.valid() to switch dropout and batch norm off, model.train() to switch them on",
+    "deterministic": "model.valid() to switch dropout off, model.train() to switch it on",
+    "use_running_average": "model.valid() for running means, model.train() for those of the batch",
+    "use_running_stats": "model.valid() for running means, model.train() for those of the batch",
+    "train": "model.train() or model.valid()",
+    "p": "ord=",
+    "requires_grad_": "x.require_grad()",
 }
 
 
-def better_error(error: TypeError, what: str, too_many: str | None = None) -> ArgumentTypeError | None:
+def better_error(
+    error: TypeError, what: str, too_many: str | None = None, missing: str | None = None
+) -> ArgumentTypeError | None:
     """The error that says what to write, if Python refused the call that was just made for an argument that is known."""
     trace = error.__traceback__
     if trace is None or trace.tb_next is not None:  # something further in failed
@@ -55,12 +65,32 @@ def better_error(error: TypeError, what: str, too_many: str | None = None) -> Ar
     found = _UNKNOWN.search(str(error))
     if found is not None and found[1] in _INSTEAD:
         return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {_INSTEAD[found[1]]}.")
+    gone = _MISSING.search(str(error))
+    if gone is not None:
+        if missing is not None:
+            return ArgumentTypeError(f"{what}: {missing}.")
+        return ArgumentTypeError(f"{what}: the argument{'s' if ' and ' in gone[1] else ''} {gone[1]} must be given.")
     if too_many is not None and _COUNT.search(str(error)):
         return ArgumentTypeError(f"{what}: too many arguments; write {too_many}.")
     return None
 
 
-def explained(fn: F, too_many: str | None = None) -> F:
+def unknown_argument(error: TypeError) -> str | None:
+    """The argument that Python refused, if that is why a call failed."""
+    found = _UNKNOWN.search(str(error))
+    return None if found is None else found[1]
+
+
+def called_wrong(error: TypeError, what: str) -> ArgumentTypeError | None:
+    """The same for a call that was made one frame further in."""
+    trace = error.__traceback__
+    if isinstance(error, ArgumentTypeError) or trace is None or trace.tb_next is not None:
+        return None
+    found = _UNKNOWN.search(str(error))
+    return better_error(error, what) if found is not None else None
+
+
+def explained(fn: F, too_many: str | None = None, missing: str | None = None) -> F:
     """A function whose refusal of another library's argument says what to write."""
 
     @functools.wraps(fn)
@@ -68,7 +98,7 @@ def explained(fn: F, too_many: str | None = None) -> F:
         try:
             return fn(*args, **kwargs)
         except TypeError as error:
-            better = better_error(error, fn.__name__, too_many)
+            better = better_error(error, fn.__name__, too_many, missing)
             if better is None:
                 raise
         raise better

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import jax
 
 from functad.creation import tensor
 from functad.dispatch import Handle
 from functad.dtypes import is_inexact
+from functad.errors import ImmutableError
 from functad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -135,6 +136,15 @@ class Param(Tensor):
     def detach(self) -> Tensor:
         """Its value without its history, as a leaf of its own."""
         return self.value.detach()
+
+    def _refuse_in_place(self, *others: Any) -> NoReturn:
+        raise ImmutableError(
+            "a parameter is immutable, and p -= g would only give another tensor the name p. To train write model, state = "
+            "opt.step(model, grads, state), or by hand model = model.map(lambda p: p - rate * grads[p]); to compute with "
+            "its value write x = p - g."
+        )
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = _refuse_in_place
 
     # --- copies
 

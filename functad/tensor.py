@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -17,6 +18,7 @@ from functad.errors import (
     NotTrackedError,
     ShapeError,
 )
+from functad.habits import Count, Foreign, Grad
 from functad.hints import missing_attribute
 from functad.keywords import explained
 from functad.methods import Methods
@@ -77,6 +79,11 @@ class Tensor(Operators, Methods):
     def imag(self) -> Tensor:
         """The imaginary part."""
         return ops.imag(self)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return Count(math.prod(self._shape))
 
     @property
     def nbytes(self) -> int:
@@ -191,9 +198,23 @@ class Tensor(Operators, Methods):
         grads: Gradients = self._backend.backward(self, cotangent, retain_graph)
         return grads
 
-    def grad(self, grads: Gradients) -> Tensor | None:
-        """Its gradient in `grads`, or None; `grads.explain(x)` tells why."""
-        return grads.get(self)
+    if TYPE_CHECKING:
+
+        def grad(self, grads: Gradients) -> Tensor | None:
+            """Its gradient in `grads`, or None; `grads.explain(x)` tells why."""
+
+    else:
+        grad = Grad()
+        requires_grad = Foreign(
+            "requires_grad",
+            "x = x.require_grad() or x = x.set_require_grad(False), for a model model.freeze('encoder.*'), "
+            "model.no_grad() or model.train()",
+        )
+        data = Foreign(
+            "data",
+            "x = x.at[...].set(value), for a parameter model = model.map(lambda p: p - rate * grads[p]), "
+            "model.replace({'fc.weight': value}) or model, state = opt.step(model, grads, state)",
+        )
 
     def grad_remove(self, grads: Gradients) -> Tensor | None:
         """Take its gradient out of `grads`."""

@@ -19,7 +19,7 @@ from functad.transforms.vmap import vmap
 ROOT = Path(fd.__file__).parent
 
 LAYERS = (
-    ("errors", "generator", "keywords", "levels", "source"),
+    ("errors", "generator", "habits", "keywords", "levels", "source"),
     ("dtypes", "device"),
     ("dispatch",),
     ("tree",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_trans
 from functad import tree
 from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, MissingForwardError
 from functad.hints import missing_part
-from functad.keywords import better_error
+from functad.keywords import better_error, called_wrong, unknown_argument
 from functad.module import files, modes, show, updates
 from functad.module.fields import field, specs_of
 from functad.module.group import ParamGroup
@@ -48,12 +48,23 @@ class ModuleType(ABCMeta):
         try:
             module = super().__call__(*args, **kwargs)
         except TypeError as error:
-            better = better_error(error, cls.__name__)
+            better = better_error(error, cls.__name__) or _no_argument(error, cls)
             if better is None:
                 raise
             raise better from None
         _finish(module, training=True)
         return module
+
+
+def _no_argument(error: TypeError, kind: Any) -> ArgumentTypeError | None:
+    """The error for a field that is passed to a class whose `__init__` makes it, as dataclasses.replace does."""
+    name = unknown_argument(error)
+    if not name or name not in {f.name for f in dataclasses.fields(kind)}:
+        return None
+    return ArgumentTypeError(
+        f"{kind.__name__}: the field {name!r} is made by its __init__, and no argument. In a model that is made write "
+        f"model = model.replace({name}=value), also for dataclasses.replace."
+    )
 
 
 def _flatten(module: Any) -> tuple[tuple[Any, ...], Layout, tuple[Any, ...]]:
@@ -138,7 +149,13 @@ class Module(metaclass=ModuleType):
         """What `forward` returns."""
         if show.watched.get() is not None:
             return show.observe(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            return self.forward(*args, **kwargs)
+        except TypeError as error:
+            better = called_wrong(error, type(self).__name__)
+            if better is None:
+                raise
+            raise better from None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the Module computes; each class has its own."""
@@ -193,8 +210,10 @@ class Module(metaclass=ModuleType):
         """A copy for inference: off the autodiff device, training behaviour off."""
         return modes.valid(self)
 
-    def train(self) -> Self:
+    def train(self, mode: bool = True) -> Self:
         """A copy for training: on the autodiff device it came from, every parameter requiring grad."""
+        if mode is not True:
+            raise ArgumentTypeError("train: it takes no mode; write model = model.valid() for train(False) or eval().")
         return modes.train(self)
 
     def no_grad(self) -> Self:

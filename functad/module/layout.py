@@ -23,6 +23,7 @@ from functad.creation import tensor
 from functad.device import Device
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError
+from functad.habits import Count
 from functad.param import Mark, Param, names, wrap
 
 Place = tuple[Any, ...]
@@ -136,6 +137,7 @@ class Layout:
         for name, value in fields.items():
             spec = specs.get(name, _UNDECLARED)
             if spec.static:
+                value = int(value) if type(value) is Count else value
                 fields[name] = layout.static[name] = _own(search.static(value, (name,)))
                 continue
             search.as_params = spec.param
@@ -284,7 +286,7 @@ class _Search:
             self.places.append(place)
             return Child(len(self.children) - 1)
         if isinstance(value, _PLAIN):
-            return value
+            return int(value) if type(value) is Count else value
         opened = tree.one_level(value)
         if opened is None:
             return self.static(value, place)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from functad import random
-from functad.device import Device
+from functad.device import Device, checked
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
@@ -51,6 +51,8 @@ class Linear(Module):
     ):
         if in_features < 0 or out_features < 0:
             raise ArgumentError(f"Linear: the sizes must not be negative, got {in_features} and {out_features}.")
+        if device is not None:
+            checked(device, "Linear")
         bound = 1 / math.sqrt(in_features) if in_features else 0.0
         key_w, key_b = two_keys(random.draw_key(device) if key is None else key)
         self.in_features = in_features

@@ -10,7 +10,7 @@ from typing import Any
 
 from functad import dtypes, random
 from functad.creation import full
-from functad.device import Device
+from functad.device import Device, checked
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.param import Param
 from functad.random import host
@@ -24,7 +24,9 @@ class Maker:
     def __init__(self, layer: str, key: Tensor | None, dtype: Any, device: Device | None):
         self.layer = layer
         self.dtype = dtype
-        self.device = key.device if device is None and key is not None else device
+        if device is not None:
+            checked(device, layer)
+        self.device = checked_key(key, layer).device if device is None and key is not None else device
         self._key = key
         self._count = 0
 

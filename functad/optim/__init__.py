@@ -20,6 +20,7 @@ from functad.optim.build import param_groups as param_groups
 from functad.optim.gradients import GradientsAccumulator as GradientsAccumulator
 from functad.optim.gradients import GradientsParams as GradientsParams
 from functad.optim.gradients import MissingGradientsWarning as MissingGradientsWarning
+from functad.optim.gradients import global_norm as global_norm
 from functad.optim.optimizer import Optimizer as Optimizer
 from functad.optim.state import OptState as OptState
 

@@ -10,12 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from functad import tree
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, UnknownAttributeError
+from functad.gradients import Gradients
 from functad.hints import known_name
 from functad.keywords import explained
 from functad.module import ParamGroup
+from functad.optim.gradients import GradientsParams
 from functad.optim.optimizer import Context, Optimizer, optax_module
+from functad.transforms.interop import from_jax
 
 _NUMBERS = (int, float, np.number, np.ndarray, jax.Array, Handle)
 
@@ -77,11 +81,14 @@ def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
         rate = given.get("learning_rate")
         adjustable = isinstance(rate, _NUMBERS) and not isinstance(rate, bool)
         plain = not any(_is_ours(x) for x in (*args, *kwargs.values()))
+        if adjustable or "learning_rate" in given:
+            _check_rate(name, rate)
         if plain and not adjustable:
+            if any(isinstance(x, Handle) for x in tree.leaves((args, kwargs))) or any(map(_holds_gradients, args)):
+                args, kwargs = tree.map(_as_tree, (args, kwargs))
+                return from_jax(factory)(*args, **kwargs)  # not a transformation: a function of tensors
             out = factory(*args, **kwargs)
             return Optimizer(lambda context: out, _text(name, args, kwargs)) if is_transformation(out) else out
-        if adjustable:
-            _check_rate(name, rate)
 
         def make(context: Context) -> Any:
             filled = [_resolved(x, context) for x in args]
@@ -97,6 +104,16 @@ def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
         return Optimizer(make, _text(name, args, kwargs))
 
     return made
+
+
+def _holds_gradients(x: Any) -> bool:
+    return isinstance(x, (Gradients, GradientsParams))
+
+
+def _as_tree(x: Any) -> Any:
+    if isinstance(x, Gradients):
+        return list(x._gradients.values())
+    return [g for _, g in x.items()] if isinstance(x, GradientsParams) else x
 
 
 def _is_ours(x: Any) -> bool:
@@ -119,6 +136,12 @@ def _resolved(x: Any, context: Context) -> Any:
 
 
 def _check_rate(name: str, rate: Any) -> None:
+    if rate is not None and not callable(rate) and not isinstance(rate, _NUMBERS):
+        what = "the parameters" if isinstance(rate, (list, tuple)) else f"a {type(rate).__name__}"
+        raise ArgumentTypeError(
+            f"{name}: learning_rate must be a number or a schedule, got {what}. The optimiser holds no parameters: write opt "
+            f"= fd.optim.{name}(1e-3), state = opt.init(model), and model, state = opt.step(model, grads, state)."
+        )
     if getattr(rate, "shape", ()) != ():
         raise ArgumentError(f"{name}: learning_rate must be one number or a schedule, got the shape {rate.shape}.")
     if isinstance(rate, (int, float)) and rate < 0:

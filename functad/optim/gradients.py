@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from functad import dtypes, tree
+from functad import dtypes, ops, tree
 from functad.dispatch import Handle
 from functad.errors import (
     ArgumentTypeError,
@@ -18,6 +18,8 @@ from functad.errors import (
 from functad.gradients import Gradients
 from functad.module import Module
 from functad.module.layout import walk
+from functad.ops.operand import operand
+from functad.ops.rules import widen
 from functad.param import Param, ParamId
 from functad.tensor import Tensor
 
@@ -210,6 +212,26 @@ class GradientsAccumulator:
         return len(self._sums)
 
 
+def global_norm(grads: Any) -> Tensor:
+    """The norm of all gradients as one vector: of a `Gradients`, a `GradientsParams`, or a pytree; shared ones once.
+
+    >>> import functad as fd
+    >>> fd.optim.global_norm([fd.tensor([3.0, 0.0]), fd.tensor(4.0)]).item()
+    5.0
+    """
+    if isinstance(grads, Gradients):
+        found: list[Any] = list(grads._gradients.values())
+    elif isinstance(grads, GradientsParams):
+        found = [g for _, g in grads.items()]
+    else:
+        once = {x.mark.id if type(x) is Param else object(): x for x in tree.leaves(grads) if x is not None}
+        found = [operand(x, where="global_norm") for x in once.values()]
+    found = [widen(g) for g in found if dtypes.is_inexact(g.dtype)]
+    if not found:
+        raise ArgumentTypeError(f"global_norm: there is no gradient in {grads!r}.")
+    return ops.norm(ops.stack([ops.norm(g) for g in found]))
+
+
 def aligned(grads: Any, leaves: list[Any], structure: Any, where: str) -> list[Any]:
     """The gradient of each leaf of a pytree of parameters, None where there is none."""
     if isinstance(grads, Gradients):
@@ -217,6 +239,11 @@ def aligned(grads: Any, leaves: list[Any], structure: Any, where: str) -> list[A
             by_leaf = grads._gradients
             return [by_leaf.get(x._context.id) if isinstance(x, Handle) else None for x in leaves]
         return [grads.get(x) if isinstance(x, Handle) else None for x in leaves]  # type: ignore[arg-type]
+    if isinstance(grads, Handle) and not (len(leaves) == 1 and leaves[0] is not None and structure.num_nodes == 1):
+        raise ArgumentTypeError(
+            f"{where}: grads is a tensor of shape {grads.shape}; if it is the loss, pass its gradients: "
+            "opt.step(model, loss.backward(), state)."
+        )
     if isinstance(grads, GradientsParams):
         found = grads._gradients
         return [found.get(x.mark.id) if type(x) is Param else None for x in leaves]

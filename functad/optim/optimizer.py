@@ -24,6 +24,7 @@ from functad.errors import (
 )
 from functad.gradients import Gradients
 from functad.hints import known_name
+from functad.keywords import explained
 from functad.levels import BASE
 from functad.module import Module, ParamGroup
 from functad.module.layout import Found, walk_tree
@@ -86,6 +87,11 @@ class Optimizer:
     """
 
     def __init__(self, make: Make, text: str):
+        if not callable(make) or not isinstance(text, str):
+            raise ArgumentTypeError(
+                "Optimizer: optimisers are made by fd.optim.adam(1e-3) and the like, or fd.optim.from_optax(tx); the model "
+                "comes with each step: model, state = opt.step(model, grads, state)."
+            )
         self._make = make
         self._text = text
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
@@ -157,6 +163,12 @@ class Optimizer:
         for i, j in plan.shared:
             leaves[i] = leaves[j]
         return tree.unflatten(structure, leaves), OptState(memory, state._form, placed=True)
+
+    step = explained(
+        step,
+        missing="the arguments are (model, grads, state): model, state = opt.step(model, grads, state), with grads = "
+        "loss.backward() and state = opt.init(model) before the first step",
+    )
 
     def _plan(self, model: Any, leaves: list[Any], structure: Any, where: str) -> Plan:
         marks = [x.mark if type(x) is Param else None for x in leaves]

@@ -241,8 +241,11 @@ def checked_key(key: Any, name: str) -> Tensor:
         return key  # type: ignore[return-value]  # Tensor is the only kind of handle
     if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
         return Device.default().base.put(jax.random.key_data(key), dtypes.uint32)
+    if isinstance(key, jax.Array) and key.shape == (2,) and key.dtype == dtypes.uint32:  # of jax.random.PRNGKey
+        return Device.default().base.put(key, dtypes.uint32)
     several = isinstance(key, Handle) and key.ndim > 1 and key.shape[-1] == 2 and key.dtype == dtypes.uint32
-    advice = " These are several keys: take one with keys[i], or map over them with fd.vmap." if several else ""
+    advice = f" Write key=fd.random.key({key})." if type(key) is int else ""
+    advice = " These are several keys: take one with keys[i], or map over them with fd.vmap." if several else advice
     raise ArgumentTypeError(
         f"random.{name}: the first argument must be one key, as fd.random.key(0) makes it, got "
         f"{f'{key.dtype}{list(key.shape)}' if isinstance(key, Handle) else repr(key)}.{advice}"

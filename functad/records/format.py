@@ -32,6 +32,18 @@ _CODES = {
 }  # fmt: skip
 _DTYPES = {code: np.dtype(kind) for code, kind in _CODES.items()}
 _NAMES = {dtype: code for code, dtype in _DTYPES.items()}
+_TORCH = "write model = model.load(torch.load(path, weights_only=True)), or convert it with safetensors.torch.save_file"
+_FOREIGN = (
+    (
+        b"PK\x03\x04",
+        "a zip archive, as torch.save and numpy.savez write",
+        f"{_TORCH}; for NumPy's, dict(numpy.load(path))",
+    ),
+    (b"\x89HDF", "an HDF5 file", "read it with h5py and pass a dict of arrays: model = model.load(arrays)"),
+    (b"\x93NUMPY", "a file of numpy.save", "read it with numpy.load(path)"),
+    (b"\x80", "a pickle", f"{_TORCH}, or pickle.load for a pickle of your own"),
+)
+"""How files of other libraries start, what they are, and how they are read."""
 _MOST_HEADER = 100_000_000
 _OURS = "functad"
 _METADATA = "__metadata__"
@@ -167,6 +179,9 @@ def _header(path: Path, file: IO[bytes], size: int) -> tuple[int, dict[str, Any]
     head = file.read(8)
     if len(head) < 8:
         raise _spoilt(path, f"it has {size} bytes, too few for a header")
+    for start, kind, how in _FOREIGN:
+        if head.startswith(start):
+            raise RecordError(f"{path} is {kind}, not a safetensors file; {how}.")
     length = int.from_bytes(head, "little")
     if length > _MOST_HEADER or length < 2:
         raise _spoilt(path, "it does not start as a safetensors file does")

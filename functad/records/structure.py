@@ -18,6 +18,7 @@ from functad import dtypes, tree
 from functad.device import Device
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, FunctadError, RecordError
+from functad.habits import Count
 from functad.module.layout import is_module
 from functad.ops.quantize import QuantScheme, QuantTensor
 from functad.param import Mark, Param, ParamId, as_leaf, own_leaf, wrap
@@ -106,8 +107,8 @@ class _Writer:
         """A value as JSON, its arrays put aside."""
         if x is None or type(x) in (bool, str):
             return x
-        if type(x) is int:
-            return x if abs(x) < 2**53 else {"int": str(x)}
+        if type(x) in (int, Count):
+            return int(x) if abs(x) < 2**53 else {"int": str(x)}
         if type(x) is float:
             return {"float": x.hex() if np.isfinite(x) else repr(x)}
         simple = _encode_simple(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -14,7 +15,17 @@ from functad.levels import unrecorded
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class no_grad(AbstractContextManager[None]):
+class _Unmade(ABCMeta):
+    """The class of `no_grad`, which says what is missing in `with fd.no_grad:`."""
+
+    def __enter__(cls) -> None:
+        raise ArgumentTypeError("no_grad: it is called: write `with fd.no_grad():`.")
+
+    def __exit__(cls, *exc: object) -> None:
+        raise AssertionError("it is never entered")
+
+
+class no_grad(AbstractContextManager[None], metaclass=_Unmade):
     """Record nothing inside: a context manager and a decorator, as in PyTorch.
 
     A transform opened inside, such as `grad`, still works on its own.
@@ -25,6 +36,16 @@ class no_grad(AbstractContextManager[None]):
     ...     (w * 2).is_tracked
     False
     """
+
+    def __new__(cls, fn: Any = None) -> Any:
+        """A region, or a function as `@fd.no_grad` decorates it."""
+        made = super().__new__(cls)
+        if fn is None:
+            return made
+        if not callable(fn):
+            raise ArgumentTypeError(f"no_grad: it takes a function as a decorator, and no {type(fn).__name__}.")
+        made.__init__()  # type: ignore[misc]  # what is returned is no region
+        return made(fn)
 
     def __init__(self) -> None:
         self._open: list[AbstractContextManager[None]] = []

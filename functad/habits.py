@@ -1,0 +1,86 @@
+"""Descriptors that answer to what other libraries' tensors have: `w.grad.norm()`, `x.requires_grad = True`."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from functad.errors import ArgumentTypeError, ImmutableError, UnknownAttributeError
+
+_READ_GRAD = (
+    "gradients are not kept on tensors: grads = loss.backward() returns them, and w.grad(grads) or grads[w] reads one "
+    "(model, state = opt.step(model, grads, state) uses them all)"
+)
+
+
+class GradOf:
+    """The method `x.grad`, which says what it is when it is taken for a tensor."""
+
+    __slots__ = ("__self__",)
+
+    def __init__(self, x: Any):
+        self.__self__ = x
+
+    def __call__(self, grads: Any) -> Any:
+        """The gradient of the tensor in `grads`, or None."""
+        if not hasattr(grads, "get"):
+            raise ArgumentTypeError(f"x.grad(grads): expected what backward() returned, got {type(grads).__name__}.")
+        return grads.get(self.__self__)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownAttributeError(f"x.grad is a method and has no {name!r}: {_READ_GRAD}.")
+
+    def _refuse(self, *others: Any) -> NoReturn:
+        raise ArgumentTypeError(f"x.grad is a method, not a tensor: {_READ_GRAD}.")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
+    __pow__ = __abs__ = __matmul__ = __rmatmul__ = __getitem__ = __bool__ = __float__ = __array__ = __iter__ = _refuse
+    __array_ufunc__ = None
+
+    def __repr__(self) -> str:
+        return f"<the method grad of a tensor of shape {self.__self__.shape}: {_READ_GRAD}>"
+
+
+class Grad:
+    """`x.grad(grads)`: the gradient of `x` in `grads`, or None; `grads.explain(x)` tells why."""
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        return self if x is None else GradOf(x)
+
+    def __set__(self, x: Any, value: Any) -> NoReturn:
+        raise ImmutableError(
+            f"x.grad cannot be set, and needs no zeroing: {_READ_GRAD}; g replaces one by w.grad_replace(grads, g)."
+        )
+
+
+class Foreign:
+    """An attribute that tensors lack, and what to write instead of setting it."""
+
+    def __init__(self, name: str, instead: str):
+        self._name = name
+        self._text = f"tensors are immutable: instead of x.{name} = value write {instead}."
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        if x is None:
+            return self
+        raise AttributeError(self._name)  # what `__getattr__` answers to
+
+    def __set__(self, x: Any, value: Any) -> NoReturn:
+        raise ImmutableError(self._text)
+
+
+class Count(int):
+    """The number of elements, which says what it is when it is called."""
+
+    __slots__ = ()
+
+    def __call__(self, *axes: Any) -> NoReturn:
+        """Raise: it is a number."""
+        raise ArgumentTypeError(
+            f"x.size is the number of elements, {int(self)}, and no function; write x.shape for the lengths of all axes, "
+            f"x.shape[{axes[0] if axes else 0}] for that of one."
+        )
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)

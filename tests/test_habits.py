@@ -1,0 +1,165 @@
+"""What users of PyTorch, equinox, flax and JAX write: it works, or a functad error says what to write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import jax
+import numpy as np
+import pytest
+
+import functad as fd
+from functad import nn
+
+DEVICE = fd.Device.cpu().autodiff()
+
+
+class Here:
+    """What a line of a user's program has at hand."""
+
+    def __init__(self):
+        self.model = nn.Linear(3, 2, key=fd.random.key(0), device=DEVICE)
+        self.x = fd.ones((4, 3))
+        self.w = fd.tensor([1.0, 2.0], device=DEVICE).require_grad()
+        self.opt = fd.optim.adam(1e-3)
+
+    def loss(self):
+        return self.model(self.x).sum()
+
+
+@pytest.fixture(scope="module")
+def here():
+    return Here()
+
+
+def set_attribute(name, value=None):
+    return lambda h: setattr(h.w, name, value)
+
+
+def each_parameter(line):
+    def run(h):
+        for p in h.model.parameters():
+            line(p)
+
+    return run
+
+
+def in_place(p):
+    p += 1.0
+
+
+def in_place_data(p):
+    p.data -= 0.1 * p.grad
+
+
+def without_call(h):
+    with fd.no_grad:
+        pass
+
+
+REFUSED = {
+    # PyTorch
+    "x.size(0)": (lambda h: h.x.size(0), "x.shape[0]"),
+    "x.size()": (lambda h: h.x.size(), "x.shape"),
+    "x.requires_grad": (lambda h: h.x.requires_grad, "is_require_grad"),
+    "x.requires_grad =": (set_attribute("requires_grad", True), "x = x.require_grad()"),
+    "x.data": (lambda h: h.x.data, "without_autodiff"),
+    "x.data =": (set_attribute("data", 1.0), "model.map"),
+    "w.grad.norm()": (lambda h: h.w.grad.norm(), "grads = loss.backward()"),
+    "w.grad.zero_()": (lambda h: h.w.grad.zero_(), "grads = loss.backward()"),
+    "0.1 * w.grad": (lambda h: 0.1 * h.w.grad, "grads = loss.backward()"),
+    "w - w.grad": (lambda h: h.w - h.w.grad, "grads = loss.backward()"),
+    "if w.grad": (lambda h: bool(h.w.grad), "grads = loss.backward()"),
+    "w.grad = None": (set_attribute("grad"), "needs no zeroing"),
+    "w.grad(loss)": (lambda h: h.w.grad(3), "what backward() returned"),
+    "p += 1": (each_parameter(in_place), "opt.step(model, grads, state)"),
+    "p.data -= lr * p.grad": (each_parameter(in_place_data), "opt.step(model, grads, state)"),
+    "model.train(False)": (lambda h: h.model.train(False), "model.valid()"),
+    "model.eval()": (lambda h: h.model.eval(), "model.valid()"),
+    "model.cuda()": (lambda h: h.model.cuda(), "fork"),
+    "model.state_dict()": (lambda h: h.model.state_dict(), "named_parameters"),
+    "model.buffers()": (lambda h: h.model.buffers(), "named_buffers"),
+    "optimizer.step()": (lambda h: h.opt.step(), "model, state = opt.step(model, grads, state)"),
+    "optimizer.step(loss)": (lambda h: h.opt.step(h.loss()), "model, state = opt.step(model, grads, state)"),
+    "step(model, loss, state)": (
+        lambda h: h.opt.step(h.model, h.loss(), h.opt.init(h.model)),
+        "opt.step(model, loss.backward(), state)",
+    ),
+    "optimizer.zero_grad()": (lambda h: h.opt.zero_grad(), "nothing"),
+    "adam(parameters)": (lambda h: fd.optim.adam(h.model.parameters()), "opt.init(model)"),
+    "adam(lr=)": (lambda h: fd.optim.adam(lr=1e-3), "learning_rate="),
+    "with no_grad:": (without_call, "with fd.no_grad():"),
+    "Linear(10)": (lambda h: nn.Linear(10), "'out_features'"),
+    "device='cuda:1'": (lambda h: nn.Linear(2, 3, device="cuda:1"), "Linear: device must be a Device"),
+    "a device's name": (lambda h: fd.ones(2, device="cuda:1"), "fd.Device.gpu(1)"),
+    "Conv2d(device='cpu')": (lambda h: nn.Conv2d(2, 3, 3, device="cpu"), "fd.Device.cpu()"),
+    "to_device('cpu')": (lambda h: h.x.to_device("cpu"), "fd.Device.cpu()"),
+    "norm(p=2)": (lambda h: h.x.norm(p=2), "ord="),
+    "grads.weight": (lambda h: h.loss().backward().weight, "grads.tree(model)"),
+    "DataLoader": (lambda h: fd.DataLoader, "iterable"),
+    # equinox, flax, JAX
+    "filter_jit": (lambda h: fd.filter_jit, "fd.jit"),
+    "filter_value_and_grad": (lambda h: fd.filter_value_and_grad, "fd.value_and_grad"),
+    "tree_at": (lambda h: fd.tree_at, "model.replace"),
+    "partition": (lambda h: fd.partition, "freeze"),
+    "tree_serialise_leaves": (lambda h: fd.tree_serialise_leaves, "fd.save"),
+    "inference_mode": (lambda h: nn.inference_mode, "model.valid()"),
+    "Dropout(inference=)": (lambda h: nn.Dropout(0.5, inference=True), "model.valid()"),
+    "dropout(x, deterministic=)": (lambda h: nn.Dropout(0.5)(h.x, deterministic=True), "model.valid()"),
+    "norm(x, use_running_average=)": (lambda h: nn.BatchNorm1d(3)(h.x, use_running_average=True), "model.valid()"),
+    "nn.MLP": (lambda h: nn.MLP, "nn.Sequential"),
+    "nn.Rngs": (lambda h: nn.Rngs, "key="),
+    "Linear(rngs=)": (lambda h: nn.Linear(2, 3, rngs=0), "key="),
+    "Linear(key=0)": (lambda h: nn.Linear(2, 3, key=0), "key=fd.random.key(0)"),
+    "model.apply(params, x)": (lambda h: h.model.apply({}, h.x), "model(x)"),
+    "TrainState": (lambda h: fd.TrainState, "opt.step"),
+    "Optimizer(model, tx)": (lambda h: fd.optim.Optimizer(h.model, 1), "fd.optim.adam(1e-3)"),
+    "eval_shape": (lambda h: fd.eval_shape, "model.summary(x)"),
+    "dataclasses.replace": (lambda h: dataclasses.replace(h.model, bias=None), "model.replace(weight=value)"),
+}
+
+
+@pytest.mark.parametrize(("line", "advice"), REFUSED.values(), ids=REFUSED)
+def test_a_habit_that_is_refused_says_what_to_write(line, advice, here):
+    with pytest.raises(fd.FunctadError) as raised:
+        line(here)
+    assert advice in str(raised.value)
+
+
+def test_habits_that_work(here, tmp_path):
+    assert nn.Linear(in_features=3, out_features=2, bias=False).bias is None
+    assert len(here.model(here.x).backward()) == 2  # ones for a loss that is no scalar
+    assert not fd.no_grad(lambda w: w * 2)(here.w).is_tracked
+    assert nn.Linear(2, 3, key=jax.random.PRNGKey(0)).weight.shape == (3, 2)
+    grads = here.loss().backward()
+    np.testing.assert_allclose(fd.optim.global_norm(grads).item(), np.sqrt(6 * 16 + 2 * 16), rtol=1e-6)
+    by_id = fd.optim.GradientsParams.from_grads(grads, here.model)
+    assert fd.optim.global_norm(by_id).item() == fd.optim.global_norm(grads.tree(here.model)).item()
+    assert repr(here.w.grad).startswith("<the method grad")
+    assert here.w.grad((here.w * here.w).sum().backward()).tolist() == [2.0, 4.0]
+    assert not hasattr(here.w, "data")
+
+
+def test_the_number_of_elements_is_an_int_wherever_it_goes(tmp_path):
+    size = fd.ones((2, 3)).size
+    assert (size, size * 2, fd.zeros(size).shape, f"{size}") == (6, 12, (6,), "6")
+    assert type(pickle.loads(pickle.dumps(size))) is int
+    fd.save({"n": size}, tmp_path / "n")
+    assert fd.load(tmp_path / "n") == {"n": 6}
+    layer = nn.Flatten(size)
+    assert type(layer.start_axis) is int
+    assert (fd.ones(2) * size).dtype == fd.float32
+    assert fd.jit(lambda x, n: x * n)(fd.ones(2), size).tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("start", "advice"), [(b"PK\x03\x04", "torch.load"), (b"\x89HDF\r\n", "h5py"), (b"\x80\x04\x95", "pickle")]
+)
+def test_files_of_other_libraries_are_named(start, advice, tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(start + bytes(100))
+    with pytest.raises(fd.errors.RecordError, match=advice):
+        fd.load(path)
+    with pytest.raises(fd.errors.RecordError, match=advice):
+        nn.Linear(2, 1).load(path)
