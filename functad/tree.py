@@ -39,6 +39,11 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     return found
 
 
+def flatten_known(tree: Any) -> tuple[list[Any], Structure]:
+    """`flatten`, of a tree in which all types of nodes are known."""
+    return optree.tree_flatten(tree, _is_tensor, none_is_leaf=False, namespace=_NAMESPACE)
+
+
 def _adopt(x: Any) -> bool:
     """Whether `x` is a leaf only because optree does not know its type, and JAX does; now both do."""
     if jax.tree_util.all_leaves([x]):
@@ -55,7 +60,7 @@ def _adopt(x: Any) -> bool:
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The pytree of a structure and its leaves."""
-    return optree.tree_unflatten(structure, leaves)
+    return structure.unflatten(leaves)
 
 
 def map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:

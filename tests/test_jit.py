@@ -388,6 +388,89 @@ def test_a_call_like_the_last_one_sees_what_changed():
     assert gradient(x)[0].backward()[c].tolist() == [1.0, 1.0]
 
 
+def test_calls_in_turn_of_every_kind_see_their_own_program(device):
+    f = jit(lambda x, y, n=1, *, k="a": (x["u"] * n + y * (2 if k == "a" else 3), x["u"].shape[0]), static_argnames="k")
+    gradient = fd.grad(jit(lambda x, y: (x["u"] * y).sum()))
+
+    def want(u, y, n=1, k="a"):
+        return np.asarray(u) * n + np.asarray(y) * (2 if k == "a" else 3)
+
+    one, two = np.arange(2.0), np.arange(3.0)
+    half = one.astype("float32")
+    for _ in range(3):
+        for u, y, options in [
+            (one, one, {}), (one, one, {}), (two, two, {}), (half, half, {}), (two, two, {"k": "b"}),
+            (two, two, {"n": two}), (two, two, {"n": 2}), (one, one, {"k": "b", "n": one}), (one, half, {}),
+        ]:  # fmt: skip
+            tensors = {"u": fd.tensor(u, device=device)}, fd.tensor(y, device=device)
+            given = {k: fd.tensor(v, device=device) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+            out, n = f(*tensors, **given)
+            assert out.tolist() == want(u, y, **options).tolist()
+            assert (out.dtype, n.item(), out.device) == (want(u, y, **options).dtype, len(u), device)
+            assert gradient(*tensors)["u"].tolist() == y.tolist()
+    assert f.compilations == 8
+
+
+def test_the_types_of_what_is_captured_and_not_computed_with():
+    c = fd.ones(3)
+    f = jit(lambda x: x * c.shape[0])
+    assert [f(fd.ones(())).item() for _ in range(3)] == [3.0] * 3
+    c = fd.ones(5)
+    assert [f(fd.ones(())).item() for _ in range(3)] == [5.0] * 3
+
+
+def test_devices_in_turn():
+    f = jit(lambda x: x * 2)
+    devices = [fd.Device.cpu(fusion=False), fd.Device.numpy(), fd.Device.cpu(fusion=True), fd.Device.cpu().autodiff()]
+    for device in devices * 2 + devices[::-1]:
+        out = f(fd.tensor([1.0, 2.0], device=device) + 1)
+        assert (out.tolist(), out.device, out.device.name) == ([4.0, 6.0], device, device.name)
+        assert out._backend is (fd.tensor(1.0, device=device) + 1)._backend
+
+
+def test_x64_and_strictness_in_turn():
+    f = jit(lambda x: fnp.where(x > 0, fnp.sqrt(x), 0.0).sum())
+    place = jit(fnp.argmax)
+    x = fd.tensor(np.array([0.0, 4.0], np.float32))
+    for _ in range(2):
+        assert (f(x).item(), place(x).dtype) == (2.0, "int64")
+        with fd.enable_x64(False):
+            assert (f(x).item(), place(x).dtype) == (2.0, "int32")
+        assert fd.grad(f)(x).tolist() == [0.0, 0.25]
+        with fd.strict_ieee():
+            assert np.isnan(fd.grad(f)(x).tolist()[0])
+
+
+def test_models_in_turn_keep_their_ids_and_marks():
+    def make(seed):
+        return fd.nn.Linear(2, 2, key=fd.random.key(seed))
+
+    step = jit(lambda model, x: model.map(lambda p: p + x.sum()))
+    one, two = make(0), make(1)
+    x = fd.ones(())
+    for model in (one, one, two, two.no_grad(), one, two):
+        new = step(model, x)
+        assert [p.id for p in new.parameters()] == [p.id for p in model.parameters()]
+        assert [p.is_frozen for p in new.parameters()] == [p.is_frozen for p in model.parameters()]
+        assert np.allclose(new.weight.numpy(), model.weight.numpy() + 1)
+    assert step.compilations == 2  # one with frozen parameters
+
+
+def test_a_function_that_is_rebound_or_emptied():
+    def helper(x):
+        return x * 2
+
+    f = jit(lambda x: helper(x))  # noqa: PLW0108
+    x = fd.tensor(1.0)
+    assert [f(x).item(), f(x).item()] == [2.0, 2.0]
+    before = helper
+    del helper
+    with pytest.raises(NameError):
+        jit(lambda x: helper(x))(x)  # noqa: PLW0108
+    helper = before
+    assert f(x).item() == 2.0
+
+
 def test_donation_counts_static_arguments():
     f = jit(lambda n, x, y: x * y * n, static_argnums=0, donate_argnums=2)
     x, y = fd.ones(3), fd.ones(3)

@@ -28,6 +28,7 @@ class BaseBackend(ABC):
     level: Level = BASE
     is_tape = False
     fuses = False  # whether it records ops to compile them together
+    tells_types = False  # whether a compiled call finds out by itself that its inputs are of other types
     name: str
     hardware: str
 
@@ -49,9 +50,12 @@ class BaseBackend(ABC):
             refuse(op, inputs, params, error)
         if type(out) is tuple:
             if op.out_types is not None:
-                return _wrapped(self, out, op.out_types)
+                return wrapped(self, out, op.out_types)
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
+
+    def count(self, op: Op) -> None:  # noqa: B027  # most do not count
+        """Note that a program ran, whose call was made without `run`."""
 
     @abstractmethod
     def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
@@ -148,12 +152,17 @@ class BaseBackend(ABC):
         return self.hardware
 
 
-def _wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) -> tuple[Tensor, ...]:
+def wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) -> tuple[Tensor, ...]:
     """Tensors of known types, made without a call for each, as small programs take little longer than these."""
     made = []
     for array, (shape, dtype) in zip(arrays, types, strict=True):
         x = _new(Tensor)
-        x._backend, x._value, x._context, x._shape, x._dtype, x._entry = backend, array, None, shape, dtype, None
+        x._backend = backend  # one by one, which is quicker than a tuple of them
+        x._value = array
+        x._context = None
+        x._shape = shape
+        x._dtype = dtype
+        x._entry = None
         made.append(x)
     return tuple(made)
 

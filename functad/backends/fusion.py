@@ -57,6 +57,7 @@ class Fusion(BaseBackend):
 
     name = "xla"
     fuses = True
+    tells_types = True
 
     def __init__(self, xla: Xla):
         super().__init__()
@@ -85,6 +86,9 @@ class Fusion(BaseBackend):
             return out
         self.compiler.singles[op.name] += 1
         return _run(self, op, inputs, params)
+
+    def count(self, op: Op) -> None:
+        self.compiler.singles[op.name] += 1
 
     def root(self) -> State:
         """Where recordings start."""

@@ -163,8 +163,16 @@ def _type(x: Any, program: Program) -> Type:
     return program.types[x] if type(x) is int else Type(x._shape, x._dtype)
 
 
+class OtherTypesError(Exception):
+    """A program was called with arrays of other types than it was written down for; no user sees it."""
+
+
 def _impl(program: Program) -> Any:
+    types = [program.types[i] for i in program.inputs]
+
     def impl(xp: Any, *arrays: Any) -> Any:
+        if any([a.shape != t.shape or a.dtype != t.dtype for a, t in zip(arrays, types, strict=True)]):  # noqa: C419
+            raise OtherTypesError
         return program.call(
             lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays
         )

@@ -37,6 +37,7 @@ class Xla(BaseBackend):
     """Runs ops on one XLA device, each through `jax.jit`."""
 
     name = "xla"
+    tells_types = True
 
     def __init__(self, device: Any):
         super().__init__()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -18,7 +19,15 @@ _OURS = ("functad", "jax", "numpy", "optree", "builtins")
 _PLAIN = (int, float, str, bytes, bool, type, types.ModuleType, types.BuiltinFunctionType, type(None))
 _EMPTY = object()  # an unfilled cell, a global that is not there
 
-Read = Callable[[], Any]
+
+class Read(NamedTuple):
+    """Where a value is: what it is got by, and from what."""
+
+    get: Callable[[Any], Any]
+    place: Any
+
+    def __call__(self) -> Any:
+        return self.get(self.place)
 
 
 def reachable(fn: Any) -> list[Any]:
@@ -31,7 +40,8 @@ class Captures:
 
     def __init__(self, fn: Any):
         self._fn = fn
-        self._others: list[tuple[Read, Any]] = []  # what was found to be no tensor, and must still be that
+        # what was found to be no tensor, and must still be that: how it is read, from where, and what it was
+        self._others: list[tuple[Callable[[Any], Any], list[Any], list[Any]]] = []
         self._tensors: list[tuple[Read, list[Any] | None, bool]] = []  # where; what else is there; whether Modules are
         self._walk()
 
@@ -40,11 +50,15 @@ class Captures:
 
     def look(self) -> tuple[list[Any], tuple[tree.Structure, ...]]:
         """The tensors, and the structures of the Modules that hold some: their static fields are compiled in."""
-        for read, value in self._others:
-            if read() is not value:
-                self._walk()
-                break
-        found = self._collect()
+        try:
+            for get, places, values in self._others:
+                if not all(map(operator.is_, map(get, places), values)):
+                    found = None
+                    break
+            else:
+                found = self._collect() if self._tensors else ([], ())
+        except ValueError:  # a cell was emptied
+            found = None
         if found is None:  # something else than a tensor was rebound
             self._walk()
             found = self._collect()
@@ -54,8 +68,8 @@ class Captures:
     def _collect(self) -> tuple[list[Any], tuple[tree.Structure, ...]] | None:
         found: list[Any] = []
         structures: list[tree.Structure] = []
-        for read, others, modules in self._tensors:
-            value = read()
+        for (get, place), others, modules in self._tensors:
+            value = get(place)
             if others is not None:
                 leaves, structure = _flatten(value)
                 if structure is not None and modules:
@@ -71,7 +85,8 @@ class Captures:
         return found, tuple(structures)
 
     def _walk(self) -> None:
-        self._others, self._tensors = [], []
+        self._tensors = []
+        others: dict[Any, tuple[Any, list[Any], list[Any]]] = {}
         seen: set[int] = set()
         queue: list[Read] = [_constant(self._fn)]
         for read in queue:
@@ -82,8 +97,12 @@ class Captures:
             if id(value) not in seen:
                 seen.add(id(value))
                 queue.extend(self._references(read, value))
-            self._others.append((read, value))
-        self._others = [(read, value) for read, value in self._others if not isinstance(read, _constant)]
+            if read.get is not _itself:
+                key = id(getattr(read.get, "__self__", read.get))  # all of one space are read together
+                _, places, values = others.setdefault(key, (read.get, [], []))
+                places.append(read.place)
+                values.append(value)
+        self._others = list(others.values())
 
     def _references(self, read: Read, value: Any) -> list[Read]:
         """What a value that is no tensor refers to in turn."""
@@ -119,31 +138,36 @@ def _attributes(value: Any) -> list[Read]:
     if module in _OURS or module in sys.stdlib_module_names - {"__main__"} or not hasattr(value, "__dict__"):
         return []
     space = vars(value)
-    reads: list[Read] = [functools.partial(space.get, name, _EMPTY) for name in space]
+    reads = [Read(space.get, name) for name in space]
     call = getattr(kind, "__call__", None)  # noqa: B004  # the function itself, to read its code
     return [*reads, _constant(call)] if isinstance(call, types.FunctionType) else reads
 
 
-class _constant:
-    """Reads what cannot be rebound."""
+def _itself(value: Any) -> Any:
+    return value
 
-    __slots__ = ("value",)
 
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __call__(self) -> Any:
-        return self.value
+def _constant(value: Any) -> Read:
+    """What cannot be rebound."""
+    return Read(_itself, value)
 
 
 def _code_references(fn: types.FunctionType) -> list[Read]:
     """What a function's code names outside itself."""
-    reads: list[Read] = [functools.partial(_cell, cell) for cell in fn.__closure__ or ()]
+    rebinds = not str(fn.__globals__.get("__name__")).startswith("functad.")
+    reads: list[Read] = []
+    for cell in fn.__closure__ or ():
+        content = _cell(cell)
+        read = Read(_cell, cell) if content is _EMPTY else Read(_contents, cell) if rebinds else _constant(content)
+        reads.append(read)
     reads += [_constant(x) for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())]
     if not _is_ours(fn):
         space = fn.__globals__
-        reads += [functools.partial(space.get, name, _EMPTY) for name in global_names(fn.__code__)]
+        reads += [Read(space.get, name) for name in global_names(fn.__code__)]
     return reads
+
+
+_contents = operator.attrgetter("cell_contents")  # in C
 
 
 def _cell(cell: types.CellType) -> Any:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
+
+import jax
 
 from functad import dtypes, tree
-from functad.backends.staged import StagedOp
+from functad.backends.base import wrapped
+from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_backend, bind, tracing
@@ -18,7 +23,7 @@ from functad.errors import ArgumentError, ArgumentTypeError
 from functad.levels import deeper
 from functad.ops.operand import operand
 from functad.ops.rules import is_strict
-from functad.param import ids_of, pattern_of, renamed
+from functad.param import Param, ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import Captures
@@ -26,10 +31,12 @@ from functad.transforms.styles import call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
 _PLAIN = {Tensor}
+_config: Any = jax.config
 _NO_PARAMS: Any = ((), ())
 
 
-class _Entry(NamedTuple):
+@dataclass(slots=True)
+class _Entry:
     """A function written down for one kind of arguments."""
 
     op: StagedOp
@@ -40,16 +47,37 @@ class _Entry(NamedTuple):
     )  # places among the op's outputs, or constants; None for the outputs as they are
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
-    gradients: dict[Any, _Gradient]  # by the arguments differentiated
+    gradients: dict[Any, dict[Any, _Gradient]]  # by the structure of the arguments, and which are differentiated
     ends: Any = None  # which outputs are not recorded on the tapes of devices, and what they are
 
 
-class _Gradient(NamedTuple):
+@dataclass(slots=True)
+class _Gradient:
     """A function and its gradient as one op."""
 
     op: StagedOp | None  # None if that cannot be
     visible: int  # outputs, before the gradient
     structures: list[tree.Structure]  # of the gradient of each argument
+
+
+@dataclass(slots=True)
+class _Last:
+    """What the last call was like."""
+
+    entry: _Entry
+    base: Any
+    structure: tree.Structure  # of all arguments
+    static: list[tuple[int, Any]]  # places among their leaves, and what was there
+    dynamic: list[int]  # the places of the others
+    size: int  # how many tensors are in the arguments and outside
+    kinds: list[Any] | None  # their shapes and dtypes; None where the compiled call finds out
+    marks: list[tuple[int, Any]]  # of the Params among them
+    inputs: list[int] | None  # which of them the program takes; None for all as they are
+    containers: Any
+    shared: tuple[int, ...] | None
+    x64: bool
+    strict: bool
+    gradients: dict[Any, _Gradient]
 
 
 class Jitted:
@@ -70,18 +98,27 @@ class Jitted:
         self._captures = Captures(fn)
         self._has_static = bool(self._static_nums or self._static_names)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        self._last: Any = (None, None, None)  # what the last call was like, its entry and its backend
+        self._last: _Last | None = None
         self.compilations = 0
         """How many kinds of arguments the function was written down for."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        entry, inputs, base, params, _ = self._find(args, kwargs)
-        if entry.ends is not None:
-            outs = call_in_style(bind, entry.op, inputs, entry.ends)
+        last = self._last
+        if (
+            last is not None
+            and (inputs := self._like(last, args, kwargs)) is not None
+            and (outs := self._ran(last.base, last.entry.op, inputs)) is not None
+        ):
+            entry = last.entry
+            params = entry.ids
         else:
-            outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
+            entry, inputs, base, params, _ = self._find(args, kwargs)
+            if entry.ends is not None:
+                outs = call_in_style(bind, entry.op, inputs, entry.ends)
+            else:
+                outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
         results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
-        if entry.made or entry.ids != params:
+        if params is not entry.ids and (entry.made or params != entry.ids):
             with renamed(entry.ids, params, entry.made):
                 return tree.unflatten(entry.structure, results)
         return tree.unflatten(entry.structure, results)
@@ -95,21 +132,77 @@ class Jitted:
         """
         if self._has_static:
             return None
-        found = self._find(args, kwargs, only_plain=True)
-        if found is None or found[2] is None:
-            return None
-        entry, inputs, base, _, structure = found
-        gradient = entry.gradients.get((structure, numbers, has_aux))
-        if gradient is None:
-            gradient = entry.gradients[structure, numbers, has_aux] = _gradient(entry, structure, numbers, has_aux)
-        if gradient.op is None:
-            return None
-        outs = base.run(gradient.op, inputs, ())
+        last = self._last
+        outs = gradient = None
+        if last is not None and not last.marks and (inputs := self._like(last, args, kwargs)) is not None:
+            entry = last.entry
+            gradient = last.gradients.get((numbers, has_aux))
+            if gradient is not None and gradient.op is not None:
+                outs = self._ran(last.base, gradient.op, inputs)
+        if outs is None or gradient is None:
+            found = self._find(args, kwargs, only_plain=True)
+            if found is None or found[2] is None:
+                return None
+            entry, inputs, base, _, structure = found
+            gradients = entry.gradients.setdefault(structure, {})
+            gradient = gradients.get((numbers, has_aux))
+            if gradient is None:
+                gradient = gradients[numbers, has_aux] = _gradient(entry, structure, numbers, has_aux)
+            if gradient.op is None:
+                return None
+            outs = base.run(gradient.op, inputs, ())
         count = gradient.visible
         results = outs[:count] if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
         value = tree.unflatten(entry.structure, results)
         value, aux = value if has_aux else (value, None)
         return value, aux, unflatten(gradient.structures, outs[count:])
+
+    def _like(self, last: _Last, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        """The inputs of the program, if this call is like the last one: nothing is hashed or looked up for it."""
+        leaves, structure = tree.flatten_known([args, kwargs] if kwargs else args)
+        if structure != last.structure or tracing.get() is not None:
+            return None
+        if last.static:
+            for i, value in last.static:
+                if leaves[i] is not value:
+                    return None
+            leaves = [leaves[i] for i in last.dynamic]
+        outside, containers = self._captures.look()
+        if outside:
+            leaves += outside
+        if len(leaves) != last.size:
+            return None
+        base = last.base
+        try:
+            for x in leaves:
+                if x._backend is not base:
+                    return None
+            if last.kinds is not None and [(x._shape, x._dtype) for x in leaves] != last.kinds:
+                return None
+            for i, mark in last.marks:
+                if leaves[i].mark is not mark:
+                    return None
+        except AttributeError:  # no tensor, or no Param
+            return None
+        if (
+            _config.jax_enable_x64 is not last.x64
+            or is_strict() is not last.strict
+            or containers != last.containers
+            or (len(outside) > 1 and _shared(outside) != last.shared)
+        ):
+            return None
+        return leaves if last.inputs is None else [leaves[i] for i in last.inputs]
+
+    def _ran(self, base: Any, op: StagedOp, inputs: list[Any]) -> tuple[Any, ...] | None:
+        """The outputs of a program that ran before; None if that was on inputs of other types."""
+        try:
+            arrays = base.compiled(op, ())(*[x._value for x in inputs])
+        except OtherTypesError:
+            self._last = None
+            return None
+        if base.fuses:
+            base.count(op)
+        return wrapped(base, arrays, op.out_types or ())
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], only_plain: bool = False) -> Any:
         """The compiled form for these arguments, and its inputs.
@@ -118,22 +211,12 @@ class Jitted:
         Params, and the structure of the arguments. With `only_plain` None if an argument is no plain tensor.
         """
         static, dynamic = self._partition(args, kwargs) if kwargs or self._has_static else (None, args)
-        leaves, structure = tree.flatten(dynamic)
+        given, structure = tree.flatten(dynamic)
         outside, containers = self._captures.look()
-        tensors = leaves + outside if outside else leaves
-        plain = _PLAIN.issuperset(map(type, tensors)) and tracing.get() is None
-        if only_plain and not plain:
+        if only_plain and not (_PLAIN.issuperset(map(type, [*given, *outside])) and tracing.get() is None):
             return None
-        kind: Any = None
-        if plain and static is None:  # the usual call is one like the last: nothing is hashed or looked up for it
-            types = [(x._backend, x._shape, x._dtype) for x in tensors]
-            shared = _shared(outside) if len(outside) > 1 else None
-            kind = structure, types, containers, shared, dtypes.x64_enabled(), is_strict()
-            last, entry, base = self._last
-            if kind == last:
-                hidden = entry.hidden
-                return entry, leaves + [outside[h] for h in hidden] if hidden else leaves, base, _NO_PARAMS, structure
-        params = _NO_PARAMS if plain else (ids_of(leaves), ids_of(outside))
+        leaves = given
+        params = ids_of(leaves), ids_of(outside)
         if not all([isinstance(x, Handle) for x in leaves]):  # noqa: C419  # a list is quicker
             leaves = [
                 x if isinstance(x, Handle) else self._tensor(x, i, leaves, outside, static, dynamic)
@@ -164,15 +247,46 @@ class Jitted:
             entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params, styles)
             if len(self._entries) > _MOST_KEPT:
                 self._entries.popitem(last=False)
-        hidden = [outside[h] if type(h) is int else h for h in entry.hidden]
-        inputs = leaves + hidden if hidden else leaves
-        if not inputs:
-            return entry, inputs, base, params, structure
-        if not plain or base.fuses or not all(x._backend is base for x in inputs):
-            return entry, inputs, None, params, structure
-        if kind is not None and all(type(h) is int for h in entry.hidden):
-            self._last = kind, entry, base
-        return entry, inputs, base, params, structure
+        inputs = leaves + [outside[h] if type(h) is int else h for h in entry.hidden]
+        direct = tracing.get() is None and all([x._backend is base for x in inputs])  # noqa: C419  # a list is quicker
+        if direct and leaves is given and params == entry.ids and not entry.made and entry.ends is None:
+            self._last = self._remembered(entry, args, kwargs, leaves, outside, containers, base)
+        return entry, inputs, base if direct or not inputs else None, params, structure
+
+    def _remembered(
+        self, entry: _Entry, args: Any, kwargs: Any, leaves: list[Any], outside: list[Any], containers: Any, base: Any
+    ) -> _Last | None:
+        """What `_like` compares the next call with; None where that is not enough."""
+        given, structure = tree.flatten_known([args, kwargs] if kwargs else args)
+        dynamic = [i for i, x in enumerate(given) if isinstance(x, Handle)]
+        static = [(i, x) for i, x in enumerate(given) if not isinstance(x, Handle)]
+        tensors = leaves + outside
+        if (
+            len(dynamic) != len(leaves)
+            or not all([_is_fixed(x) for _, x in static])  # noqa: C419
+            or not all([x._backend is base for x in outside])  # noqa: C419
+            or not all([type(h) is int for h in entry.hidden])  # noqa: C419
+        ):
+            return None
+        places = [*range(len(leaves)), *[len(leaves) + h for h in entry.hidden]]
+        inputs = None if places == list(range(len(tensors))) else places
+        told = inputs is None and len(self._entries) == 1 and base.tells_types
+        return _Last(
+            entry,
+            base,
+            structure,
+            static,
+            dynamic,
+            len(tensors),
+            None if told else [(x._shape, x._dtype) for x in tensors],
+            [(i, x.mark) for i, x in enumerate(tensors) if type(x) is Param],
+            inputs,
+            containers,
+            _shared(outside) if len(outside) > 1 else None,
+            dtypes.x64_enabled(),
+            is_strict(),
+            entry.gradients.setdefault(structure, {}),
+        )
 
     def _write_down(
         self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any, styles: Any
@@ -309,7 +423,7 @@ def _gradient(entry: _Entry, structure: tree.Structure, numbers: tuple[int, ...]
     """The op that computes an entry's outputs and its gradient; none if there is something to refuse."""
     none = _Gradient(None, 0, [])
     arguments = structure.children() if structure.type is tuple else structure.child(0).children()
-    if entry.made or entry.ids != _NO_PARAMS or max(numbers, default=0) >= len(arguments):
+    if entry.made or entry.ends is not None or entry.ids != _NO_PARAMS or max(numbers, default=0) >= len(arguments):
         return none
     types = entry.op.out_types or ()
     out = tree.unflatten(entry.structure, range(len(types)) if entry.outputs is None else entry.outputs)
@@ -330,6 +444,11 @@ def _about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, .
     """What the program depends on of the tensors that a function reaches."""
     types = tuple([(x._shape, x._dtype) for x in outside])
     return types, _shared(outside), containers, pattern_of(outside, params)
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether a static value that is the same object has the same value."""
+    return isinstance(x, (int, float, str, bytes, types.FunctionType, type))
 
 
 def _shared(tensors: Sequence[Any]) -> tuple[int, ...] | None:
