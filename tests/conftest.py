@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -20,6 +21,11 @@ hypothesis.settings.register_profile(
     "ci", deadline=None, max_examples=30, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+# Tracing makes millions of short-lived objects beside caches that only grow: the collector looks less often.
+gc.freeze()
+gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(params=["xla", "numpy"])

@@ -102,7 +102,7 @@ def check_op(
 
     Both backends agree; derivatives of both modes agree with finite differences to second order,
     with each other, and with JAX's of the implementation; vmap is a loop; checkpointing changes
-    nothing; dtypes are kept; zero-size and 0-d inputs work; a zero cotangent stays zero; nothing is
+    nothing; dtypes are kept; zero-size, 0-d and strided inputs work; a zero cotangent stays zero; nothing is
     kept that the rule does not name. `functad.testing.properties.PROPERTIES` lists them by name.
 
     Args:

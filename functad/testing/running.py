@@ -19,6 +19,7 @@ from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import CheckFailedError, FunctadError
 from functad.ops.op import Op
+from functad.testing.derivatives import jvp, vjp
 from functad.testing.numeric import direction
 from functad.testing.sampling import Case, cast, describe
 from functad.transforms.vmap import vmap
@@ -136,6 +137,23 @@ def of_case(fn: Callable[..., R]) -> Callable[..., R]:
     return wrapped
 
 
+@of_case
+def all_of(
+    case: Case, device: Device, vectors: Any, tangents: bool = True, put: Callable[..., list[Any]] = tensors
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Values, gradients and tangents as arrays; `put` makes the tensors."""
+    xs = put(device, case.inputs)
+    values = arrays(run(case.op, xs, case.params))
+    if vectors is None:
+        return values, [], []
+    which = moving(case)
+    fn = smooth(case, xs, which)
+    point = [xs[i] for i in which]
+    gs, ts = (put(device, v) for v in vectors)
+    gradient = arrays(vjp(fn, point)[1](gs))
+    return values, gradient, arrays(jvp(fn, point, ts)[1]) if tangents else []
+
+
 def precision(dtype: Any) -> float:
     """How closely two ways to compute in `dtype` agree."""
     if not dtypes.is_inexact(dtype):
@@ -184,15 +202,15 @@ def widen(x: Any) -> Any:
 # --- variants of a case
 
 
-def in_dtypes(case: Case, wide_only: bool) -> Iterator[Case]:
-    """The case in float64 and float32, or in all floats and (optional) integers, bools and complex numbers."""
+def in_dtypes(case: Case, first: bool) -> Iterator[Case]:
+    """The case in float32, or the first one in all floats and (optional) integers, bools and complex numbers."""
     if not any(dtypes.is_float(x.dtype) for x in case.inputs):
         yield case
         return
-    wide: list[dtypes.DType] = [dtypes.float64, dtypes.float32]
-    for dtype in wide if wide_only else [*wide, dtypes.bfloat16, dtypes.float16]:
+    some: list[dtypes.DType] = [dtypes.float64, dtypes.bfloat16, dtypes.float16] if first else [dtypes.float32]
+    for dtype in some:
         yield case._replace(inputs=cast(case.inputs, dtype))
-    if wide_only or not case.drawn:
+    if not first or not case.drawn:
         return
     if case.op.promote != "float":
         for kind in (np.int32, np.bool_):
