@@ -108,10 +108,10 @@ class immediate:
         self.mode = None if x64 == dtypes.x64_enabled() else jax.enable_x64(x64)
 
     def __enter__(self) -> None:
-        self.before = local.recording, local.at_once
-        local.recording, local.at_once = None, -1
         if self.mode is not None:
             self.mode.__enter__()
+        self.before = local.recording, local.at_once
+        local.recording, local.at_once = None, -1
 
     def __exit__(self, *exc: object) -> None:
         local.recording, local.at_once = self.before
@@ -163,31 +163,35 @@ class Recording:
         if tracing.get() is not None or _unrecorded.get() >= 0:
             return None
         try:
-            if len(inputs) == 2:
-                x, y = inputs
-                if type(y) in _NUMBERS:
-                    y = self.number(op, x, y)
-                elif type(x) in _NUMBERS:
-                    x = self.number(op, y, x)
-                a = x._entry
-                a = a.key if a is not None and a.recording is self else self.known(x)
-                b = y._entry
-                b = b.key if b is not None and b.recording is self else self.known(y)
-                state = self.state.after.get((op, params, a, b))
-            elif len(inputs) == 1:
-                x = inputs[0]
-                a = x._entry
-                a = a.key if a is not None and a.recording is self else self.known(x)
-                state = self.state.after.get((op, params, a))
-            else:
-                state = self.state.after.get((op, params, *self.parts(inputs)))
-        except AttributeError:
-            state = None  # an input is no tensor yet
-        if state is not None:
-            return self.goes(state)
-        if len(self.knowns) != self.state.count:
+            try:
+                if len(inputs) == 2:
+                    x, y = inputs
+                    if type(y) in _NUMBERS:
+                        y = self.number(op, x, y)
+                    elif type(x) in _NUMBERS:
+                        x = self.number(op, y, x)
+                    a = x._entry
+                    a = a.key if a is not None and a.recording is self else self.known(x)
+                    b = y._entry
+                    b = b.key if b is not None and b.recording is self else self.known(y)
+                    state = self.state.after.get((op, params, a, b))
+                elif len(inputs) == 1:
+                    x = inputs[0]
+                    a = x._entry
+                    a = a.key if a is not None and a.recording is self else self.known(x)
+                    state = self.state.after.get((op, params, a))
+                else:
+                    state = self.state.after.get((op, params, *self.parts(inputs)))
+            except AttributeError:
+                state = None  # an input is no tensor yet
+            if state is not None:
+                return self.goes(state)
+            if len(self.knowns) != self.state.count:
+                self.forget()
+            return None
+        except BaseException:  # an interrupt, too, leaves the recording as it was
             self.forget()
-        return None
+            raise
 
     def number(self, op: Op, x: Any, value: float) -> Any:
         """A Python number beside the tensor `x` as the tensor it becomes; itself where that is not so plain."""
@@ -238,9 +242,10 @@ class Recording:
                 return None
         state = self.state
         knowns = self.knowns
+        place = state.size + len(knowns) - state.count
+        knowns.append(x)  # before it has a place: `forget` goes by what is here, whenever an interrupt comes
         if not kind.scalar:
-            places[id(x)] = state.size + len(knowns) - state.count
-        knowns.append(x)
+            places[id(x)] = place
         return kind
 
     def _kind(self, x: Tensor) -> Kind | None:
@@ -274,7 +279,8 @@ class Recording:
     def forget(self) -> None:
         """Take back tensors from outside whose op was not recorded."""
         while self.places is not None and len(self.knowns) > self.state.count:
-            self.places.pop(id(self.knowns.pop()), None)
+            self.places.pop(id(self.knowns[-1]), None)
+            self.knowns.pop()
 
 
 def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
@@ -305,12 +311,16 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
 
 
 def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-    parts = recording.parts(inputs)
-    if local.recording is not recording:  # reading a value has ended it
-        return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
-    key = (op, params, *parts)
-    state = recording.state.after.get(key) or _add(recording, tape, key, inputs)
-    return None if state is None else recording.goes(state)
+    try:
+        parts = recording.parts(inputs)
+        if local.recording is not recording:  # reading a value has ended it
+            return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
+        key = (op, params, *parts)
+        state = recording.state.after.get(key) or _add(recording, tape, key, inputs)
+        return None if state is None else recording.goes(state)
+    except BaseException:
+        recording.forget()
+        raise
 
 
 def _several(recording: Recording, state: State) -> Any:
