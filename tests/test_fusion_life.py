@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 
+import jax
 import numpy as np
 import pytest
 
@@ -83,7 +84,7 @@ def test_an_interrupt_between_any_two_instructions_changes_no_later_value(fused)
         pending.at_once = pending.futile = 0
         came, got = around_an_interrupt(fused, after)
         np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=f"interrupted after {after} instructions")
-        after += 11
+        after += 23
     assert after > 1000
 
 
@@ -96,6 +97,53 @@ def test_an_exception_between_recorded_ops_loses_nothing(fused):
     with pytest.raises(ZeroDivisionError):
         fd.grad(lambda v: (v * y).sum() * (1 // 0))(x)
     assert ((z * y).tolist(), fd.grad(lambda v: (v * z).sum())(x).tolist()) == ([12.0, 48.0], [4.0, 8.0])
+
+
+def chain(x, n):
+    for _ in range(n):
+        x = x * x * 0.5 + 1
+    return x
+
+
+@pytest.mark.parametrize("n", [1, 6])
+def test_reading_a_value_under_no_grad_does_not_take_it_off_its_tape(fused, n):
+    """What was recorded before ran where it was read, and was off the tape there."""
+    want = fd.grad(lambda v: chain(v, n).sum())(fd.tensor([1.0, 0.5], device=fd.Device.numpy())).numpy()
+    for _ in range(3):
+        w = fd.tensor([1.0, 0.5], device=fused.autodiff()).require_grad()
+        x = chain(w, n)
+        with fd.no_grad():
+            x.tolist()
+            assert x.is_tracked
+            assert not (x * 2).is_tracked
+        np.testing.assert_allclose(w.grad(x.sum().backward()).numpy(), want, rtol=1e-5)
+
+
+class Box:
+    """Holds a tensor where `jit` does not look for it."""
+
+    __slots__ = ("x",)
+
+
+WHERE_JAX_TRACES = {
+    "jit": lambda box, x: fd.jit(lambda v: v * next(iter([box.x])))(x).numpy(),
+    "jax.jit": lambda box, x: jax.jit(fd.to_jax(lambda v: v * box.x.without_autodiff()))(x.jax()),
+    "from_jax": lambda box, x: fd.from_jax(lambda v: v * box.x.jax())(x).numpy(),
+    "jax.grad": lambda box, x: jax.grad(fd.to_jax(lambda v: (v * v * 0.5 * box.x.without_autodiff()).sum()))(x.jax()),
+}
+
+
+@pytest.mark.parametrize("taped", [False, True])
+@pytest.mark.parametrize("where", WHERE_JAX_TRACES)
+def test_what_was_recorded_runs_while_jax_is_tracing(fused, where, taped):
+    """Run op by op there, it became part of what JAX wrote down, and had no value afterwards."""
+    box, x = Box(), fd.tensor([1.0, 2.0], device=fused)
+    for n in (1, 4):
+        for k in range(3):
+            start = x * 0.5 + k
+            box.x = chain(start.autodiff().require_grad() if taped else start, n)
+            got = WHERE_JAX_TRACES[where](box, x)
+            np.testing.assert_allclose(got, [1.0, 2.0] * box.x.numpy(), rtol=1e-5)
 
 
 def in_threads(fn, count=8):
@@ -219,12 +267,12 @@ def test_executables_are_bounded_in_bytes(fused, monkeypatch):
     (x.cos() * 2 + x.sin() - 1).sum().item()
     size = compiler.bytes - before
     assert size > 1000
-    monkeypatch.setattr(fusion_compile, "_MOST_BYTES", 10 * size)
-    for n in range(8, 40):
+    monkeypatch.setattr(fusion_compile, "_MOST_BYTES", 4 * size)
+    for n in range(8, 18):
         x = fd.tensor(np.ones(n), device=fused)
         (x.cos() * 2 + x.sin() - 1).sum().item()
         compiler.wait()
-        assert compiler.bytes <= max(before, 12 * size)
+        assert compiler.bytes <= 5 * size
     assert compiler.bytes == sum(p.bytes for p in compiler.plans)
 
 
@@ -241,7 +289,7 @@ jax.monitoring.register_event_listener(lambda name, **kw: found.append(name.spli
 device = fd.Device.cpu(fusion=True)
 for k in range(5):
     w = fd.tensor([1.0, 2.0], device=device.autodiff()).require_grad()
-    g = w.grad(((w * 3).tanh() * w + w.exp()).sum().backward())
+    g = w.grad(((w * 3) * w).sum().backward())
     device.base.compiler.wait()
 print(*g.tolist(), found.count("cache_hits"), found.count("cache_misses"), device.base.compiler.counts["hits"])
 """

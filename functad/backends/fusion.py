@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
@@ -25,8 +25,8 @@ import numpy as np
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import Compiler
-from functad.backends.fusion_record import Recording, Token, immediate, record
+from functad.backends.fusion_compile import Compiler, resume, weigh
+from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record
 from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
 from functad.backends.pulls import Pulls
@@ -45,9 +45,6 @@ _run = BaseBackend.run
 _new = object.__new__
 _FEW = 3  # ops that cost less as nodes of their own than as one compiled node
 _SHORT = 8  # ops of a recording that is not worth it if the tape goes on behind it
-_MOST_FUTILE = 3  # recordings that gained nothing
-_PAUSE = 256  # ops that run at once then; twice as many each time it happens again
-_MOST_DOUBLED = 6
 _MOST_STATES = 50_000
 _MOST_LITERALS = 1024
 
@@ -164,7 +161,7 @@ class Fusion(BaseBackend):
     # --- observing
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
-        _resume()
+        resume()
         return self.xla.host(value)
 
     def jax_array(self, value: Any) -> Any:
@@ -188,7 +185,7 @@ class Fusion(BaseBackend):
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
             plan = self._plan(recording, (), (token.place,), None)
-            token.array = self._one_by_one(recording, plan)[0]
+            token.array = _concrete(lambda: self._one_by_one(recording, plan))[0]
         return token.array
 
     def context_of(self, token: Token) -> Any:
@@ -203,8 +200,8 @@ class Fusion(BaseBackend):
             return self._consumed(recording, token)
         if made is None:
             plan = self._plan(recording, tuple(sorted({token.place, *recording.live})), (), None)
-            with immediate(recording.x64):
-                made = self._graph(recording, plan)[token.place]
+            _concrete(lambda: self._graph(recording, plan))
+            made = recording.made[token.place]
         return made._context
 
     def _consumed(self, recording: Recording, token: Token) -> Node:
@@ -229,15 +226,14 @@ class Fusion(BaseBackend):
         if not tokens:
             return
         if plan.followed:
-            with immediate(recording.x64):
-                arrays = self._run_taped(recording, plan)
-            _weigh(plan, plan.count <= _SHORT)
+            arrays = _concrete(lambda: self._run_taped(recording, plan))
+            weigh(plan, plan.count <= _SHORT)
         elif plan.count > 1 and self.compiler.ready(plan, recording.x64, self._build_forward):
-            arrays = self._call(plan, recording)
-            _weigh(plan, False)
+            arrays = _concrete(lambda: self._call(plan, recording))
+            weigh(plan, False)
         else:
-            arrays = self._one_by_one(recording, plan)
-            _weigh(plan, plan.met == 1)
+            arrays = _concrete(lambda: self._one_by_one(recording, plan))
+            weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
@@ -250,22 +246,23 @@ class Fusion(BaseBackend):
         recording.released = release
         plan, tokens = self._close(recording, token.place)
         if self.compiler.ready(plan, recording.x64, self._build_backward):
-            arrays = self._call(plan, recording)
+            arrays = _concrete(lambda: self._call(plan, recording))
             found = self._swept(recording, plan, arrays)
-            _weigh(plan, False)
+            weigh(plan, False)
         else:
-            with immediate(recording.x64):
-                arrays, found = self._replay(recording, plan, release)
-            _weigh(plan, plan.met == 1)
+            gradients: list[Any] = []
+            arrays = _concrete(lambda: self._replay(recording, plan, gradients, release))
+            found = gradients[-1]
+            weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays)
         return found
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
         if local.at_once:
-            with immediate(dtypes.x64_enabled()):
+            with immediate(dtypes.x64_enabled(), apart=False):
                 found = sweep(seeds, release, self.pulls)
-            _resume()
+            resume()
             return found
         found = sweep(seeds, release)
         if local.recording is not None and any(g._backend is self for g in found.gradients.values()):
@@ -323,18 +320,19 @@ class Fusion(BaseBackend):
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
         """The live results, some with a tape that goes on: the structure is one node of it."""
         if plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_staged):
-            self._graph(recording, plan)
-            return [_array(recording.made[p]) for p in plan.live]
-        return self._replay(recording, plan)[0]
+            return self._graph(recording, plan)
+        return self._replay(recording, plan)
 
-    def _graph(self, recording: Recording, plan: Plan) -> dict[int, Tensor]:
+    def _graph(self, recording: Recording, plan: Plan) -> list[Any]:
         """The live results as outputs of one op on the tape."""
         for x, kind in zip(recording.knowns, plan.inputs):  # noqa: B905  # those met later are not read
             if kind.role == CONSTANT and type(x._value) is np.ndarray:  # to XLA it would make another structure
                 x._value = self.xla.array(x._value, x._dtype)
-        outs = Autodiff.run(recording.tape, self._staged(plan), recording.knowns[: len(plan.inputs)], ())
+        with immediate(recording.x64):
+            op = self._staged(plan)
+            outs = Autodiff.run(recording.tape, op, recording.knowns[: len(plan.inputs)], ())
         recording.made.update(zip(plan.live, outs, strict=True))
-        return recording.made
+        return [_array(x) for x in outs]
 
     def _one_by_one(self, recording: Recording, plan: Plan) -> Any:
         """The live results of a structure that no tape follows, op by op."""
@@ -351,9 +349,24 @@ class Fusion(BaseBackend):
         self.compiler.singles[op.name] += 1
         return compiled(op, params)(*inputs)
 
-    def _replay(self, recording: Recording, plan: Plan, release: bool = False) -> tuple[list[Any], Any]:
-        """Run op by op; and backward, if the plan has a root."""
+    def _replay(
+        self, recording: Recording, plan: Plan, gradients: list[Any] | None = None, release: bool = False
+    ) -> list[Any]:
+        """The live results op by op; and the gradients, if they are asked for."""
         start = time.perf_counter()
+        with immediate(recording.x64):
+            values = self._redone(recording, plan)
+            if gradients is not None:
+                loss = values[plan.root]  # type: ignore[index]
+                seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
+                gradients.append(sweep([(loss._context, seed)], release, self.pulls))
+        recording.made.update({p: values[p] for p in plan.followed})
+        self.compiler.counts["op by op"] += 1
+        plan.fastest = min(plan.fastest, time.perf_counter() - start)
+        return [_array(values[p]) for p in plan.live]
+
+    def _redone(self, recording: Recording, plan: Plan) -> list[Any]:
+        """The value at each place that is needed, with its context."""
         values: list[Any] = []
         given = iter(recording.knowns)
         for i, step in enumerate(plan.steps):
@@ -374,15 +387,7 @@ class Fusion(BaseBackend):
             values += out if type(out) is tuple else [out]
             for p in plan.last[i]:
                 values[p] = None
-        found = None
-        if plan.root is not None:
-            loss = values[plan.root]
-            seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
-            found = sweep([(loss._context, seed)], release, self.pulls)
-        recording.made.update({p: values[p] for p in plan.followed})
-        self.compiler.counts["op by op"] += 1
-        plan.fastest = min(plan.fastest, time.perf_counter() - start)
-        return [_array(values[p]) for p in plan.live], found
+        return values
 
     def _settle(self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any) -> None:
         """Give the tokens their arrays; those that no tape follows let go of the recording."""
@@ -432,23 +437,6 @@ class Fusion(BaseBackend):
         return found._replace(origins=[*found.origins, *origins])
 
 
-def _weigh(plan: Plan, futile: bool) -> None:
-    """Stop recording for a while where it gains nothing: values are looked at all the time, or nothing comes back."""
-    if not futile:
-        if plan.call is not None:
-            local.futile //= 2
-        return
-    local.futile = min(local.futile + 1, _MOST_FUTILE + _MOST_DOUBLED)
-    if local.futile > _MOST_FUTILE:
-        local.at_once = _PAUSE << local.futile - _MOST_FUTILE
-
-
-def _resume() -> None:
-    """Record again if the pause is over: where recordings usually begin, so the structures are those met before."""
-    if local.at_once == 1:
-        local.at_once = 0
-
-
 def _leaves(x: Tensor) -> Any:
     """The leaves of a tensor from outside, without making the context of a recorded one."""
     entry = x._entry
@@ -470,6 +458,15 @@ def _referenced(tokens: list[Token], ours: int | None = None) -> list[Token]:
 
 _OURS = next(n for n in range(9) if not _referenced([Token(None, 0)], n))
 """What `getrefcount` says there of a token in a list that nothing else refers to; it differs between Pythons."""
+
+
+def _concrete(run: Callable[[], Any]) -> Any:
+    """What `run` computes, as arrays also where JAX is tracing and would write the calls down."""
+    arrays = run()
+    if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
+        return arrays
+    with jax.ensure_compile_time_eval():
+        return run()
 
 
 def _array(x: Any) -> Any:

@@ -23,6 +23,7 @@ from functad.backends.fusion_state import TRACKED
 from functad.backends.fusion_structure import Plan
 from functad.backends.staged import RecordedOp, StagedOp
 from functad.backends.xla import compiled
+from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
 from functad.ops.op import Type
 from functad.ops.rules import is_strict
@@ -33,6 +34,9 @@ _MOST_BYTES = 1 << 30  # of the executables that are kept, by estimate
 _BYTES_PER_LETTER = 25  # of memory for a letter of an executable's text; measured on a CPU, where XLA does not say
 _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _SHARE = 0.25  # of the time compiling is expected to take that is spent op by op before
+_MOST_FUTILE = 3  # recordings that gained nothing
+_PAUSE = 256  # ops that run at once then; twice as many each time it happens again
+_MOST_DOUBLED = 6
 
 
 COMPILERS: WeakSet[Compiler] = WeakSet()
@@ -76,14 +80,18 @@ class Compiler:
             self._ops = self.bytes = 0
 
     def _drop(self) -> None:
-        """Let go of the executables that were not used for longest."""
+        """Let go of the executables that were not used for longest: a quarter of what is allowed."""
         self.plans.sort(key=lambda plan: plan.used)
-        old = len(self.plans) // 4 + 1
-        for plan in self.plans[:old]:
+        dropped = 0
+        for plan in self.plans[:-1]:
+            left = len(self.plans) - dropped
+            if max(left / _MOST_PLANS, self._ops / _MOST_OPS, self.bytes / _MOST_BYTES) <= 0.75:
+                break
+            self._ops -= plan.count
+            self.bytes -= plan.bytes
             plan.forget()
-        self.plans = self.plans[old:]
-        self._ops = sum([plan.count for plan in self.plans])
-        self.bytes = sum([plan.bytes for plan in self.plans])
+            dropped += 1
+        self.plans = self.plans[dropped:]
 
     def ready(self, plan: Plan, x64: bool, build: Callable[[Plan], Any]) -> bool:
         """Whether to run a structure as a whole; has it compiled when that pays."""
@@ -179,3 +187,23 @@ def _compile_staged(op: StagedOp, plan: Plan, sharding: Any, ahead: bool) -> int
         types: list[Type] = [second.program.types[i] for i in second.program.inputs]
         return size + _compile(compiled(second, ()), types, sharding)
     return 3 * size  # backward is compiled when it is asked for
+
+
+# --- whether ops are recorded at all
+
+
+def weigh(plan: Plan, futile: bool) -> None:
+    """Stop recording for a while where it gains nothing: values are looked at all the time, or nothing comes back."""
+    if not futile:
+        if plan.call is not None:
+            local.futile //= 2
+        return
+    local.futile = min(local.futile + 1, _MOST_FUTILE + _MOST_DOUBLED)
+    if local.futile > _MOST_FUTILE:
+        local.at_once = _PAUSE << local.futile - _MOST_FUTILE
+
+
+def resume() -> None:
+    """Record again if the pause is over: where recordings usually begin, so the structures are those met before."""
+    if local.at_once == 1:
+        local.at_once = 0

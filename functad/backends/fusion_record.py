@@ -20,15 +20,15 @@ import numpy as np
 from functad import dtypes
 from functad.backends.base import refuse
 from functad.backends.fusion_state import CONSTANT, MOST_STEPS, TRACKED, UNTRACKED, Kind, State, extend
+from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
-from functad.dispatch import tracing
 from functad.errors import FunctadError
 from functad.levels import BASE, _unrecorded
 from functad.ops.op import Op, Type
 from functad.tensor import Tensor
 
 _PAUSE = 8 * MOST_STEPS
-_ARRAYS = (type(jnp.zeros(())), np.ndarray)  # no tracers
+ARRAYS = (type(jnp.zeros(())), np.ndarray)  # no tracers
 
 _NUMBERS = (float, int)
 _WEAK = ("numeric", "float", "count")
@@ -102,19 +102,25 @@ class Token:
 
 
 class immediate:
-    """A block whose ops run at once, in the given precision mode."""
+    """A block whose ops run at once, in the given precision mode; those of a recording `apart` from what is open now."""
 
-    def __init__(self, x64: bool):
+    def __init__(self, x64: bool, apart: bool = True):
         self.mode = None if x64 == dtypes.x64_enabled() else jax.enable_x64(x64)
+        self.apart = apart
 
     def __enter__(self) -> None:
         if self.mode is not None:
             self.mode.__enter__()
+        if self.apart:  # no_grad() where a value is looked at says nothing about what was recorded before
+            self.tokens = _unrecorded.set(-1), tracing.set(None)
         self.before = local.recording, local.at_once
         local.recording, local.at_once = None, -1
 
     def __exit__(self, *exc: object) -> None:
         local.recording, local.at_once = self.before
+        if self.apart:
+            _unrecorded.reset(self.tokens[0])
+            tracing.reset(self.tokens[1])
         if self.mode is not None:
             self.mode.__exit__(None, None, None)
 
@@ -196,7 +202,9 @@ class Recording:
     def number(self, op: Op, x: Any, value: float) -> Any:
         """A Python number beside the tensor `x` as the tensor it becomes; itself where that is not so plain."""
         dtype = x._dtype
-        return self.fusion.scalar(value, dtype) if dtype.kind == "f" and op.promote in _WEAK else value
+        if dtype.kind != "f" or op.promote not in _WEAK or (x._entry is None and base_backend(x) is not self.fusion):
+            return value
+        return self.fusion.scalar(value, dtype)
 
     def parts(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Each input as a part of a key."""
@@ -265,7 +273,7 @@ class Recording:
         else:
             return None
         if (
-            type(value) not in _ARRAYS or local.recording is not self
+            type(value) not in ARRAYS or local.recording is not self
         ):  # traced by JAX, or computing it ended the recording
             return None
         kind: Kind = fusion.kind(x._shape, x._dtype, role)
