@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -49,10 +50,20 @@ class enable_x64(AbstractContextManager["enable_x64"]):
 
     def __init__(self, enabled: bool = True):
         self._before = jax.config.read("jax_enable_x64")
-        jax.config.update("jax_enable_x64", bool(enabled))
+        _switch(bool(enabled))
 
     def __exit__(self, *exc: object) -> None:
-        jax.config.update("jax_enable_x64", self._before)
+        _switch(self._before)
+
+
+BEFORE_SWITCH: list[Callable[[], None]] = []
+"""What has to be done before the mode changes."""
+
+
+def _switch(enabled: bool) -> None:
+    for prepare in BEFORE_SWITCH:
+        prepare()
+    jax.config.update("jax_enable_x64", enabled)
 
 
 def x64_enabled() -> bool:

@@ -313,3 +313,21 @@ def test_jaxs_compilation_cache_serves_fusion(tmp_path):
     assert first[3] > 0
     assert (second[2] >= first[3], second[3]) == (True, 0)
     assert second[4] >= 2
+
+
+@pytest.mark.parametrize("switch", [fd.enable_x64, lambda: jax.enable_x64(True)], ids=["fd", "jax"])
+def test_the_precision_mode_may_change_between_ops(fused, switch):
+    """A recording went on in the other mode: results had other dtypes than they said, or float64 was lost."""
+    for _ in range(3):
+        x = fd.tensor([1.0, 3.0, 2.0], device=fused)
+        y = x * 2 + 1
+        with switch():
+            wide = fd.tensor([1.0, 2.0, 3.0], dtype="float64", device=fused) * 3 + 1e-12
+            place, total = (x * 2).argmin(), (y + 1).sum()
+            assert (wide.numpy().dtype, (wide * wide)[0].item()) == (np.float64, (3 + 1e-12) ** 2)
+            rest = wide * wide
+        other = (x * 2).argmin()
+        assert (place.dtype, other.dtype) == (place.numpy().dtype, other.numpy().dtype)
+        assert other.dtype == np.int32
+        assert rest.tolist()[1] == (6 + 1e-12) ** 2
+        assert (total.item(), y.tolist()) == (18.0, [3.0, 7.0, 5.0])

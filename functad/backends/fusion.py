@@ -62,7 +62,7 @@ class Fusion(BaseBackend):
         self.hardware = xla.hardware
         self.sharding = jax.sharding.SingleDeviceSharding(xla.jax_device)
         self.states = 0
-        self._root = State()
+        self._roots = {False: State(), True: State()}  # by the precision mode: results have other dtypes
         self._seen: set[Any] = set()
         self._met: dict[float, tuple[int, int]] = {}  # how many recordings used a number, and the last of them
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
@@ -87,11 +87,11 @@ class Fusion(BaseBackend):
     def count(self, op: Op) -> None:
         self.compiler.singles[op.name] += 1
 
-    def root(self) -> State:
+    def root(self, x64: bool) -> State:
         """Where recordings start."""
         if self.states > _MOST_STATES:
             self._prune()
-        return self._root
+        return self._roots[x64]
 
     def kind(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool = False) -> Kind:
         """What a tensor from outside is to recordings."""
@@ -110,7 +110,7 @@ class Fusion(BaseBackend):
 
     def _prune(self) -> None:
         """Forget the structures; those that are in use come back."""
-        self._root = State()
+        self._roots = {False: State(), True: State()}
         self.states = 0
         self.compiler.clear()
 
@@ -480,4 +480,10 @@ def _fused(xla: Xla) -> Fusion:
     return Fusion(xla)
 
 
+def _end() -> None:
+    if local.recording is not None:
+        local.recording.fusion.end(local.recording)
+
+
 FUSED.append(_fused)
+dtypes.BEFORE_SWITCH.append(_end)

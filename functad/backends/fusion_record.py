@@ -148,8 +148,8 @@ class Recording:
     def __init__(self, fusion: Any, tape: Any):
         self.fusion = fusion
         self.tape = tape
-        self.state: State = fusion.root()
         self.x64 = dtypes.x64_enabled()
+        self.state: State = fusion.root(self.x64)
         self.knowns: list[Tensor] = []
         self.places: dict[int, int] | None = {}
         self.tokens: Any = []
@@ -349,7 +349,9 @@ def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) ->
     state = None
     op, params = key[:2]
     try:
-        if None not in key[2:]:
+        if recording.x64 != dtypes.x64_enabled():  # JAX's own switch was used
+            recording.fusion.end(recording)
+        elif None not in key[2:]:
             state = extend(recording.fusion, recording.state, recording.x64, tape, key)
     except (TypeError, ValueError, IndexError) as error:
         if isinstance(error, FunctadError):
