@@ -538,3 +538,64 @@ def test_steps_inside_jit_and_grad_on_both_devices(device):
     np.testing.assert_allclose(new.weight.numpy(), plain.weight.numpy(), rtol=1e-5)
     through = fd.grad(lambda m: (optim.sgd(0.5).step(m, m, optim.sgd(0.5).init(m))[0].weight ** 2).sum())(model)
     np.testing.assert_allclose(through.weight.numpy(), model.weight.numpy() / 2, rtol=1e-5)
+
+
+# --- whose state it is
+
+
+def stepped(opt, model, state):
+    return opt.step(model, fd.grad(loss)(model, X), state)
+
+
+def test_the_state_of_another_model_is_refused():
+    opt, a, b = optim.adam(1e-2), Net(), Net()
+    state = opt.init(a)
+    with pytest.raises(StructureError, match=r"layers.0.weight.*opt.init\(model\).*without_ids"):
+        stepped(opt, b, state)
+    a, state = stepped(opt, a, state)
+    with pytest.raises(StructureError, match="another model"):
+        stepped(opt, b, state)
+    stepped(opt, b, state.without_ids())
+    new = a.replace({"layers.0.bias": fd.Param(fd.zeros(4))})
+    with pytest.raises(StructureError, match=r"layers\.0\.bias has other ids"):
+        stepped(opt, new, state)
+
+
+def test_a_state_goes_where_its_model_goes(tmp_path):
+    opt, a, b = optim.adam(1e-2), Net(), Net()
+    state = opt.init(a)
+    for move in (
+        lambda m: m.train().valid().train(),
+        lambda m: m.astype("float32"),
+        lambda m: m.fork(),
+        lambda m: m.map(lambda p: p * 2),
+        lambda m: pickle.loads(pickle.dumps(m)),
+        lambda m: tree.map(lambda x: x * 2, m),
+    ):
+        stepped(opt, move(a), pickle.loads(pickle.dumps(state)))
+        stepped(opt, move(a), tree.map(lambda x: x, state))
+    fd.save(state, tmp_path / "state")
+    stepped(opt, b, fd.load(tmp_path / "state"))  # a new process has a new model
+    stepped(opt, b, fd.load(tmp_path / "state", like=opt.init(b)))
+
+
+def test_compiled_steps_serve_several_models():
+    opt, a, b = optim.adam(1e-2), Net(), Net()
+    step = fd.jit(lambda m, s: stepped(opt, m, s))
+    bump = fd.jit(lambda s: s.with_hyperparams(learning_rate=0.1))
+    for model in (a, b):
+        state = bump(opt.init(model))
+        for _ in range(2):
+            model, state = step(model, state)
+        model, state = stepped(opt, model, state)
+        model, state = step(model, state)
+        stepped(opt, model, state)
+    assert step.compilations == bump.compilations == 1
+    stacked = tree.map(lambda x, y: fd.stack([x, y]), a, b)
+    states = tree.map(lambda x, y: fd.stack([fd.tensor(x), fd.tensor(y)]), opt.init(a), opt.init(b))
+    stacked, states = fd.vmap(lambda m, s: stepped(opt, m, s))(stacked, states)
+    fd.vmap(lambda m, s: stepped(opt, m, s))(stacked, states)
+    made = fd.jit(lambda key: (m := Linear(3, 1, key=key), opt.init(m)))
+    for _ in range(2):
+        model, state = made(fd.random.key(0))
+        opt.step(model, fd.grad(lambda m: m(X).sum())(model), state)

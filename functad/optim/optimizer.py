@@ -112,7 +112,7 @@ class Optimizer:
         arrays = _raw(params) if tracing.get() is None else None
         if arrays is not None:
             with jax.enable_x64(True) if plan.wide and not dtypes.x64_enabled() else nullcontext():
-                return of_tree(plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays])), plan.names)
+                return of_tree(plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays])), plan.names, plan.ids)
         form: list[Any] = []
 
         def init(*arrays: Any) -> Any:
@@ -121,7 +121,7 @@ class Optimizer:
             return made
 
         made = in_jax(init)(*[_off_tape(x) for x in params])
-        return OptState(made, Form(form[0], plan.names))
+        return OptState(made, Form(form[0], plan.names, plan.ids if tracing.get() is None else None))
 
     def step(self, model: Any, grads: Any, state: OptState, **extra: Any) -> tuple[Any, OptState]:
         """The updated model and state.
@@ -146,6 +146,7 @@ class Optimizer:
         plan = self._plan(model, leaves, structure, "step")
         if state._form.names != plan.names:
             _refuse_state(state._form.names, plan.names)
+        form = state._form if state._form.ids is plan.ids else _checked_form(state._form, plan)
         if plan.shared and type(grads) is Gradients and isinstance(model, Module):
             grads = GradientsParams.from_grads(grads, model)
         found = aligned(grads, leaves, structure, "step")
@@ -162,7 +163,7 @@ class Optimizer:
             leaves[i] = new
         for i, j in plan.shared:
             leaves[i] = leaves[j]
-        return tree.unflatten(structure, leaves), OptState(memory, state._form, placed=True)
+        return tree.unflatten(structure, leaves), OptState(memory, form, placed=True)
 
     step = explained(
         step,
@@ -220,6 +221,8 @@ class Plan:
             paths = tree.paths_of(structure)
             names = [paths[i] for i in self.places]
         self.names = tuple(names)
+        marks = [found[i].mark for i in self.places]
+        self.ids = tuple([m.id for m in marks if m is not None]) if has_params else None
         self._by_name = has_params
         self._structure = structure
         self._size = len(leaves)
@@ -425,6 +428,19 @@ def _filled(params: list[Any], grads: list[Any], source: Any, plan: Plan) -> lis
         raise ArgumentError(f"step: none of the {len(params)} parameters has a gradient. {name}: {why}")
     warn_of_missing(missing, stacklevel=3)
     return [zeros_like(_off_tape(x)) if g is None else g for x, g in zip(params, grads, strict=True)]
+
+
+def _checked_form(form: Form, plan: Plan) -> Form:
+    """The form of the state after a step; raises for the state of another model, where that is known."""
+    if form.ids is None or plan.ids is None or form.ids == plan.ids:
+        return form.of(None if tracing.get() is not None else plan.ids)
+    others = [name for name, a, b in zip(plan.names, form.ids, plan.ids, strict=True) if a != b]
+    listed = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
+    raise StructureError(
+        f"step: the state was made for the parameters of another model: {listed} "
+        f"{'has' if len(others) == 1 else 'have'} other ids. Pass the state that belongs to this model, or make one: state "
+        "= opt.init(model); if the model is a copy that was made anew, go on with state.without_ids()."
+    )
 
 
 def _refuse_state(had: tuple[str, ...], have: tuple[str, ...]) -> None:

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from functad import tree
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_tensor, tracing
 from functad.errors import ArgumentError, ImmutableError
 from functad.records.structure import CODECS
 
 
-class Form(NamedTuple):
-    """What is static of a state: optax's structure, and the parameters it was made for."""
+class Form:
+    """What is static of a state: optax's structure, and the parameters it was made for.
 
-    structure: Any
-    names: tuple[str, ...]
+    Two forms are equal whatever the ids: states of two models map, stack and compile together.
+    """
+
+    __slots__ = ("ids", "names", "structure")
+
+    def __init__(self, structure: Any, names: tuple[str, ...], ids: tuple[Any, ...] | None = None):
+        self.structure = structure
+        self.names = names
+        self.ids = ids  # None where they are not known: in code that is compiled, from a file
+
+    def of(self, ids: tuple[Any, ...] | None) -> Form:
+        """This form for parameters of other ids."""
+        return self if ids == self.ids else Form(self.structure, self.names, ids)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Form) and self.names == other.names and bool(self.structure == other.structure)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.names))
+
+    def __repr__(self) -> str:
+        return f"Form({self.structure}, {self.names})"
 
 
 class OptState:
@@ -78,13 +100,17 @@ class OptState:
             fresh = {
                 name: _like(values[name], old) if name in values else old for name, old in node.hyperparams.items()
             }
-            inner = jax.tree.map(changed, node.inner_state, is_leaf=_is_injected)
+            inner = jax.tree.map(changed, node.inner_state, is_leaf=_is_end)
             return node._replace(hyperparams=fresh, inner_state=inner)
 
-        out = jax.tree.map(changed, whole, is_leaf=_is_injected)
+        out = jax.tree.map(changed, whole, is_leaf=_is_end)
         leaves, structure = jax.tree.flatten(out, is_leaf=_is_tensor)
         assert structure == self._form.structure
         return OptState(leaves, self._form)
+
+    def without_ids(self) -> OptState:
+        """This state for a model whose parameters have other ids: a copy that was made anew and loaded, say."""
+        return OptState(self._leaves, self._form.of(None))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (jax.tree.map(_picklable, self.tree, is_leaf=_is_tensor), self._form.names)
@@ -94,10 +120,10 @@ class OptState:
         return f"OptState({len(self._form.names)} parameters, {len(sizes)} arrays)"
 
 
-def of_tree(whole: Any, names: tuple[str, ...]) -> OptState:
+def of_tree(whole: Any, names: tuple[str, ...], ids: tuple[Any, ...] | None = None) -> OptState:
     """A state as optax has it."""
     leaves, structure = jax.tree.flatten(whole, is_leaf=_is_tensor)
-    return OptState(leaves, Form(structure, names))
+    return OptState(leaves, Form(structure, names, ids))
 
 
 def _restore(whole: Any, names: tuple[str, ...]) -> OptState:
@@ -112,13 +138,17 @@ def _is_tensor(x: Any) -> bool:
     return isinstance(x, Handle)
 
 
+def _is_end(node: Any) -> bool:
+    return _is_injected(node) or _is_tensor(node)
+
+
 def _is_injected(node: Any) -> bool:
     return isinstance(node, tuple) and hasattr(node, "hyperparams")
 
 
 def _injected(whole: Any) -> list[Any]:
     found = []
-    for node in jax.tree.leaves(whole, is_leaf=_is_injected):
+    for node in jax.tree.leaves(whole, is_leaf=_is_end):
         if _is_injected(node):
             found += [node, *_injected(node.inner_state)]
     return found
@@ -147,5 +177,7 @@ CODECS["OptState"] = (
 tree.register(
     OptState,
     lambda state: (state._leaves, state._form, tuple([("_leaves", i) for i in range(len(state._leaves))])),
-    lambda form, leaves: OptState(leaves, form),
+    lambda form, leaves: OptState(
+        leaves, form if tracing.get() is None else form.of(None)
+    ),  # compiled for other models
 )
