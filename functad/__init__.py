@@ -81,6 +81,7 @@ from functad.transforms.control_flow import switch as switch
 from functad.transforms.control_flow import while_loop as while_loop
 from functad.transforms.custom import custom_jvp as custom_jvp
 from functad.transforms.custom import custom_vjp as custom_vjp
+from functad.transforms.debug import debug_nans as debug_nans
 from functad.transforms.forward import jvp as jvp
 from functad.transforms.forward import linearize as linearize
 from functad.transforms.grad import grad as grad

@@ -97,6 +97,10 @@ class RecordError(FunctadError, ValueError):
     """A file that cannot be written or read, or does not fit what it is loaded into."""
 
 
+class NonFiniteError(FunctadError, FloatingPointError):
+    """A NaN or inf that `debug_nans` found, and the op that made it."""
+
+
 class CheckFailedError(FunctadError, AssertionError):
     """A derivative or an op that `functad.testing` found to be wrong."""
 

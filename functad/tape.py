@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from functad import dtypes
-from functad.dispatch import bind
+from functad.dispatch import bind, tracing
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
 from functad.ops.op import Op, Residuals, Type
 from functad.ops.rules import zeros
@@ -162,6 +162,9 @@ def sweep(
 ) -> Swept:
     """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules."""
     found = Swept({}, [])
+    watch = getattr(tracing.get(), "swept", None)  # of `debug_nans`, which runs the rules itself
+    if watch is not None:
+        pull = watch.__self__.pull
     pending: dict[int, Any] = {}
     queue: list[tuple[int, AnyNode]] = []
     recomputed: dict[int, Any] = {}
@@ -207,6 +210,8 @@ def sweep(
                 pending[parent.id] = {}
                 heappush(queue, (-parent.id, parent))
             pending[parent.id][node.index] = g
+    if watch is not None:
+        watch(found)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from functad import dtypes, ops, printing, protocols
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_tensor, tracing
 from functad.errors import (
     ArgumentTypeError,
     ConcreteValueError,
@@ -232,6 +232,9 @@ class Tensor(Operators, Methods):
             recorded: np.ndarray[Any, Any] = entry.host(self)
             return recorded
         x = base_tensor(self._concrete("numpy()"))
+        observe = getattr(tracing.get(), "observe", None)  # of `debug_nans`
+        if observe is not None:
+            observe(x)
         host: np.ndarray[Any, Any] = x._backend.host(x._value)
         return host
 

@@ -158,8 +158,14 @@ def test_the_number_of_elements_is_an_int_wherever_it_goes(tmp_path):
 )
 def test_files_of_other_libraries_are_named(start, advice, tmp_path):
     path = tmp_path / "model.pt"
-    path.write_bytes(start + bytes(100))
+    path.write_bytes(start + b"\x01" * 100)
     with pytest.raises(fd.errors.RecordError, match=advice):
         fd.load(path)
     with pytest.raises(fd.errors.RecordError, match=advice):
         nn.Linear(2, 1).load(path)
+
+
+def test_a_header_may_be_as_long_as_a_pickle_begins(tmp_path):
+    for length in range(40, 80):  # one of them makes a header of 128 or 256 + 128 bytes, which is 0x80 first
+        fd.save({"a" * length: 1}, tmp_path / "file")
+        assert list(fd.load(tmp_path / "file")) == ["a" * length]

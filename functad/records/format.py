@@ -179,11 +179,11 @@ def _header(path: Path, file: IO[bytes], size: int) -> tuple[int, dict[str, Any]
     head = file.read(8)
     if len(head) < 8:
         raise _spoilt(path, f"it has {size} bytes, too few for a header")
-    for start, kind, how in _FOREIGN:
-        if head.startswith(start):
-            raise RecordError(f"{path} is {kind}, not a safetensors file; {how}.")
     length = int.from_bytes(head, "little")
     if length > _MOST_HEADER or length < 2:
+        for start, kind, how in _FOREIGN:  # the length of a header may begin like this too
+            if head.startswith(start):
+                raise RecordError(f"{path} is {kind}, not a safetensors file; {how}.")
         raise _spoilt(path, "it does not start as a safetensors file does")
     if 8 + length > size:
         raise _spoilt(path, f"its header should have {length} bytes, and the file has {size} in all")
