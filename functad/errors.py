@@ -70,6 +70,10 @@ class GraphConsumedError(FunctadError, RuntimeError):
     """A second backward through residuals that were released."""
 
 
+class DonatedError(FunctadError, RuntimeError):
+    """A tensor whose memory a jitted function took over (`donate_argnums`)."""
+
+
 class LevelError(FunctadError, RuntimeError):
     """An operation that would have to differentiate through a transform that is still open."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from functad.dispatch import base_tensor
-from functad.errors import ConcreteValueError
+from functad.errors import ConcreteValueError, DonatedError
 
 _EDGE = 3
 _MOST_SHOWN = 200
@@ -27,6 +27,8 @@ def _elements(x: Any) -> str:
         array = base._backend.host(base._value)
     except ConcreteValueError:
         return f"<traced, shape={x.shape}>"
+    except DonatedError:
+        return f"<donated, shape={x.shape}>"
     if base.shape != x.shape:
         return f"<shape={x.shape}, one of a batch {base.shape}>"
     if not array.size:

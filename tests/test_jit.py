@@ -479,6 +479,25 @@ def test_donation_counts_static_arguments():
     assert x.tolist() == [1.0] * 3
 
 
+@pytest.mark.parametrize("fusion", [False, True])
+def test_a_donated_tensor_says_so_and_what_was_computed_of_it_before_is_right(fusion):
+    device = fd.Device.cpu(fusion=fusion)
+    f = jit(lambda x, y: x * y, donate_argnums=0)
+    for _ in range(3):
+        x, y = fd.ones(3, device=device), fd.ones(3, device=device)
+        before = x + 1  # with fusion it has not run yet
+        assert f(x, y).tolist() == [1.0] * 3
+        assert before.tolist() == [2.0] * 3
+    with pytest.raises(fd.errors.DonatedError, match=r"float64\[3\].*donate_argnums"):
+        f(x, y)
+    with pytest.raises(fd.errors.DonatedError, match="donate_argnums"):
+        x.numpy()
+    assert "donated" in repr(x)
+    if not fusion:
+        with pytest.raises(fd.errors.DonatedError, match="add"):
+            x + 1
+
+
 def test_several_losses_and_order_two_in_object_style():
     f = jit(lambda x: (x * x * x, x * 2, (x * 3).astype("int32")))
     x = fd.tensor(2.0, device=fd.Device.cpu().autodiff(order=2)).require_grad()

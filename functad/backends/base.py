@@ -13,7 +13,7 @@ import numpy as np
 from functad import dtypes
 from functad.device import Device
 from functad.dtypes import DType
-from functad.errors import DTypeError, FunctadError, NotTrackedError, ShapeError
+from functad.errors import DonatedError, DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
 from functad.ops.op import Op, Type
 from functad.tape import AnyNode, Swept, sweep
@@ -48,14 +48,17 @@ class BaseBackend(ABC):
             raise
         except (TypeError, ValueError, IndexError) as error:
             refuse(op, inputs, params, error)
+        except RuntimeError:
+            refuse_donated(op.name, arrays)
+            raise
         if type(out) is tuple:
             if op.out_types is not None:
                 return wrapped(self, out, op.out_types)
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 
-    def count(self, op: Op) -> None:  # noqa: B027  # most do not count
-        """Note that a program ran, whose call was made without `run`."""
+    def calls(self, op: Op) -> None:  # noqa: B027  # most do nothing
+        """What is to do before the compiled call of `op` is made."""
 
     @abstractmethod
     def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
@@ -176,8 +179,19 @@ def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
         )
 
 
+def refuse_donated(where: str, arrays: Sequence[Any]) -> None:
+    """Raise if one of the arrays has no memory any more."""
+    for x in arrays:
+        if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and x.is_deleted():
+            raise DonatedError(
+                f"{where}: a tensor of {x.dtype}{list(x.shape)} has no value any more, since a jitted function took its "
+                "memory over (donate_argnums). Use what that call returned, or leave donate_argnums out."
+            ) from None
+
+
 def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exception) -> NoReturn:
     """Say in the user's terms why `op` could not run on these inputs."""
+    refuse_donated(op.name, [x._value for x in inputs])
     types = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs)
     given = "".join(f", {k}={v!r}" for k, v in zip(op.params, params, strict=True))
     shapes = [x.shape for x in inputs]

@@ -81,10 +81,12 @@ class Fusion(BaseBackend):
             local.at_once -= 1
         elif not op.whole and (out := record(self, op, inputs, params)) is not None:
             return out
-        self.compiler.singles[op.name] += 1
+        self.calls(op)
         return _run(self, op, inputs, params)
 
-    def count(self, op: Op) -> None:
+    def calls(self, op: Op) -> None:
+        if op.donate and (recording := local.recording) is not None:  # which may read what the call takes over
+            recording.fusion.end(recording)
         self.compiler.singles[op.name] += 1
 
     def root(self, x64: bool) -> State:

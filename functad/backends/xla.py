@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
-from functad.backends.base import BaseBackend
+from functad.backends.base import BaseBackend, refuse_donated
 from functad.backends.pulls import Pulls
 from functad.device import BASE_BACKENDS
 from functad.dtypes import DType
@@ -61,7 +61,11 @@ class Xla(BaseBackend):
                 "this value is being traced by jax.jit and has no number yet. Use functad or jnp operations "
                 "on it, fd.cond or jnp.where instead of `if`, and read values outside the jitted function."
             )
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except RuntimeError:
+            refuse_donated("reading values", [value])
+            raise
 
     def jax_array(self, value: Any) -> Any:
         return value

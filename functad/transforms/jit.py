@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from functad import dtypes, tree
-from functad.backends.base import wrapped
+from functad.backends.base import refuse_donated, wrapped
 from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
@@ -195,13 +195,16 @@ class Jitted:
 
     def _ran(self, base: Any, op: StagedOp, inputs: list[Any]) -> tuple[Any, ...] | None:
         """The outputs of a program that ran before; None if that was on inputs of other types."""
+        if base.fuses:
+            base.calls(op)
         try:
             arrays = base.compiled(op, ())(*[x._value for x in inputs])
         except OtherTypesError:
             self._last = None
             return None
-        if base.fuses:
-            base.count(op)
+        except (RuntimeError, ValueError):
+            refuse_donated(op.name, [x._value for x in inputs])
+            raise
         return wrapped(base, arrays, op.out_types or ())
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], only_plain: bool = False) -> Any:
