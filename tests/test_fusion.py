@@ -1,6 +1,10 @@
 """Devices that record eager ops and compile what recurs: same values, same errors, few structures."""
 
+import gc
+import resource
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,3 +202,23 @@ def test_a_tensor_moves_between_fusion_and_none_without_a_copy(fused):
     assert y.device.base is PLAIN.base
     assert y.jax().unsafe_buffer_pointer() == x.jax().unsafe_buffer_pointer()
     assert y.to_device(fused).device.base is fused.base
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
+def test_ten_thousand_steps_compile_nothing_new_and_keep_nothing(fused):
+    x, y = fd.arange(8, dtype="float32", device=fused) / 8, fd.ones(8, device=fused)
+    w = fd.zeros(8, device=fused.autodiff()).require_grad()
+    kept = []
+    for step in range(10_000):
+        if step % 5_000 == 1_000:
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            kept.append(
+                (fused.base.compiler.counts["compiled"], fused.base.states, pages * resource.getpagesize() / 2**20)
+            )
+        loss = ((x * w - y) ** 2).mean()
+        w = (w.inner() - 1 / (1 + step) * w.grad(loss.backward())).autodiff().require_grad()  # another number each time
+        assert step % 1_000 or loss.item() < 1.1
+    (compiled, states, memory), (*after, memory_after) = kept
+    assert after == [compiled, states]
+    assert memory_after - memory < 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import jax
@@ -20,6 +19,7 @@ from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
 _new = object.__new__
+_MOST_NUMBERS = 4096
 
 
 class BaseBackend(ABC):
@@ -29,11 +29,12 @@ class BaseBackend(ABC):
     is_tape = False
     fuses = False  # whether it records ops to compile them together
     tells_types = False  # whether a compiled call finds out by itself that its inputs are of other types
+    transfers = False  # whether its arrays live elsewhere than NumPy's
     name: str
     hardware: str
 
     def __init__(self) -> None:
-        self._scalars = lru_cache(4096, typed=True)(self._scalar)
+        self._numbers: dict[Any, Tensor] = {}
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` now."""
@@ -97,13 +98,27 @@ class BaseBackend(ABC):
         return Tensor(self, array, None, array.shape, array.dtype)
 
     def scalar(self, value: complex, dtype: DType) -> Tensor:
-        """A 0-d tensor of a Python number; frequent ones are kept."""
+        """A 0-d tensor of a Python number.
+
+        It stays with NumPy at first: a number that is met once is not worth a transfer of its own.
+        """
         if value == 0 and str(value) != "0" and str(value) != "0.0":  # -0.0 and 0.0 would be one key
             return self._scalar(value, dtype)
-        return self._scalars(value, dtype)
+        key = value, dtype
+        x = self._numbers.get(key)
+        if x is None:
+            if len(self._numbers) >= _MOST_NUMBERS:
+                self._numbers.clear()
+            x = self._numbers[key] = self._scalar(value, dtype)
+        elif self.transfers and type(x._value) is np.ndarray:
+            x._value = self.array(x._value, dtype)
+        return x
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
-        return self.put(self.checked_scalar(value, dtype), dtype)
+        self.requires(dtype, "a Python number")
+        array = self.checked_scalar(value, dtype)
+        array.flags.writeable = False
+        return Tensor(self, array, None, (), dtype)
 
     def checked_scalar(self, value: complex, dtype: DType) -> np.ndarray[Any, Any]:
         """A Python number as a 0-d array, or an error if it does not fit `dtype`."""

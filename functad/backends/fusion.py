@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
@@ -55,6 +54,7 @@ class Fusion(BaseBackend):
     name = "xla"
     fuses = True
     tells_types = True
+    transfers = True
 
     def __init__(self, xla: Xla):
         super().__init__()
@@ -64,7 +64,6 @@ class Fusion(BaseBackend):
         self.states = 0
         self._roots = {False: State(), True: State()}  # by the precision mode: results have other dtypes
         self._seen: set[Any] = set()
-        self._met: dict[float, tuple[int, int]] = {}  # how many recordings used a number, and the last of them
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
         self.compiler = Compiler()
         self.pulls = Pulls(self)
@@ -131,26 +130,15 @@ class Fusion(BaseBackend):
         key = (id(value), dtype)
         found = self._literals.get(key) or recording.numbers.get(key)
         if found is None:
-            recurs = self._recurs(value, recording)
-            # a number that is met once is not worth a transfer of its own
-            array = super().scalar(value, dtype)._value if recurs else self.checked_scalar(value, dtype)
+            array = super().scalar(value, dtype)._value
             x = Tensor(self, array, None, (), dtype)
             x._entry = self.kind((), dtype, CONSTANT)
             found = recording.numbers[key] = (x, value)  # the number is kept, so its id stays its own
-            if recurs:
+            if type(array) is not np.ndarray:  # met before, as a literal is
                 if len(self._literals) > _MOST_LITERALS:
                     self._literals.clear()
                 self._literals[key] = found
         return found[0]
-
-    def _recurs(self, value: float, recording: Recording) -> bool:
-        """Whether a number was used by several recordings before, as a literal is."""
-        if len(self._met) > _MOST_STATES:
-            self._met.clear()
-        count, last = self._met.get(value, (0, 0))
-        if last != id(recording):
-            self._met[value] = (count + 1, id(recording))
-        return count > 2
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
         x = super()._scalar(value, dtype)
@@ -167,7 +155,7 @@ class Fusion(BaseBackend):
         return self.xla.host(value)
 
     def jax_array(self, value: Any) -> Any:
-        return jnp.asarray(value)
+        return self.xla.jax_array(value)
 
     def detach(self, x: Tensor) -> Tensor:
         if type(x._entry) is Token or not isinstance(x._value, jax.core.Tracer):

@@ -93,7 +93,6 @@ class Trace(BaseBackend):
 
     def __init__(self, level: Level, base: BaseBackend, what: str):
         super().__init__()
-        del self._scalars  # its own cache would keep the trace, and what it read, alive until a collection
         self.level = level
         self.base = base
         self.what = what  # the transform, for messages

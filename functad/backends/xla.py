@@ -38,6 +38,7 @@ class Xla(BaseBackend):
 
     name = "xla"
     tells_types = True
+    transfers = True
 
     def __init__(self, device: Any):
         super().__init__()
@@ -68,7 +69,7 @@ class Xla(BaseBackend):
             raise
 
     def jax_array(self, value: Any) -> Any:
-        return value
+        return jnp.asarray(value) if type(value) is np.ndarray else value  # a Python number is NumPy's at first
 
     def detach(self, x: Tensor) -> Tensor:
         if not isinstance(x._value, jax.core.Tracer):
