@@ -510,3 +510,14 @@ def test_a_name_that_the_format_keeps_for_itself(tmp_path):
     assert fd.load(tmp_path / "x")["__metadata__"].tolist() == [1, 1]
     with pytest.raises(RecordError, match="__metadata__"):
         Odd(fd.ones(2)).save(tmp_path / "x")
+
+
+def test_what_killed_writers_left_is_removed_later(tmp_path):
+    path = tmp_path / "a[1].safetensors"
+    old, new, other = (tmp_path / name for name in (f".{path.name}.0a.part", f".{path.name}.0b.part", ".b.0a.part"))
+    for left in (old, new, other):
+        left.write_bytes(b"half")
+    for left in (old, other):
+        os.utime(left, (0, 0))
+    fd.save({"x": 1}, path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([path.name, new.name, other.name])

@@ -7,10 +7,12 @@ the tensors. A checksum of each tensor is in the header's metadata.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
 import secrets
+import time
 import weakref
 import zlib
 from collections.abc import Mapping
@@ -44,6 +46,7 @@ _FOREIGN = (
     (b"\x80", "a pickle", f"{_TORCH}, or pickle.load for a pickle of your own"),
 )
 """How files of other libraries start, what they are, and how they are read."""
+_ABANDONED = 3600  # seconds
 _MOST_HEADER = 100_000_000
 _OURS = "functad"
 _METADATA = "__metadata__"
@@ -118,6 +121,15 @@ def replacing(path: Any) -> Any:
             beside.unlink()
         raise
     _sync_folder(target.parent)
+    _clear(target)
+
+
+def _clear(target: Path) -> None:
+    """Remove what writers that were killed left of this file: nothing was added to it for an hour."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                left.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
