@@ -37,8 +37,8 @@ BASE_BACKENDS: dict[Kind, Callable[[], list[BaseBackend]]] = {}
 #: How a base backend becomes one that fuses, once such a backend is imported.
 FUSED: list[Callable[[BaseBackend], BaseBackend]] = []
 
-FUSION = os.environ.get("FUNCTAD_FUSION", "0") == "1"
-"""Whether XLA devices fuse unless told otherwise."""
+FUSION = os.environ.get("FUNCTAD_FUSION", "1") != "0"
+"""Whether XLA devices fuse unless told otherwise; `FUNCTAD_FUSION=0` says otherwise for a whole program."""
 
 #: Decorator backends by name: how each puts a tensor at a level.
 DECORATORS: dict[str, Callable[[Any, Level, GradientCheckpointing], Any]] = {}
@@ -62,12 +62,16 @@ class Device:
 
     @staticmethod
     def cpu(fusion: bool = FUSION) -> Device:
-        """The CPU through XLA; with `fusion`, ops are recorded and compiled together."""
+        """The CPU through XLA.
+
+        Ops are recorded, run when a value is needed, and compiled together once they recur. With
+        `fusion=False` each op runs at once by itself, which is equal to the bit from run to run.
+        """
         return _find("cpu", 0, fusion)
 
     @staticmethod
     def gpu(index: int = 0, fusion: bool = FUSION) -> Device:
-        """The GPU number `index`; raises `DeviceError` when there is none."""
+        """The GPU number `index`, with fusion as `cpu` has it; raises `DeviceError` when there is none."""
         return _find("gpu", index, fusion)
 
     @staticmethod

@@ -29,7 +29,7 @@ class profile(AbstractContextManager["profile"]):
     Ops on devices that do not fuse are not counted.
 
     >>> import functad as fd
-    >>> x = fd.ones(3, device=fd.Device.cpu(fusion=True))
+    >>> x = fd.ones(3, device=fd.Device.cpu())
     >>> with fd.profile() as p:
     ...     y = ((x + 1) * 2).tolist()
     >>> p.hits + p.compiled + p.op_by_op

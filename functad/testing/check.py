@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, tree
-from functad.backends.xla import Xla
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor
 from functad.errors import ArgumentError, ArgumentTypeError, CheckFailedError
@@ -77,7 +76,7 @@ def check_grads(
         full = [filled.get(i, leaf) for i, leaf in enumerate(leaves)]
         return _named(fn(*tree.unflatten(structure, full), **(kwargs or {})), where)
 
-    with dtypes.enable_x64() if isinstance(base, Xla) else nullcontext():
+    with dtypes.enable_x64() if base.name == "xla" else nullcontext():
         check = Check(
             call,
             [f"args{paths[i]}" for i in arrays],

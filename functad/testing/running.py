@@ -14,7 +14,6 @@ import ml_dtypes
 import numpy as np
 
 from functad import dtypes
-from functad.backends.xla import Xla
 from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import CheckFailedError, FunctadError
@@ -45,7 +44,7 @@ def arrays(values: Iterable[Any]) -> list[Any]:
 
 def precise(device: Device) -> AbstractContextManager[Any]:
     """Float64 on that device."""
-    return dtypes.enable_x64() if isinstance(device.base, Xla) else nullcontext()
+    return dtypes.enable_x64() if device.base.name == "xla" else nullcontext()
 
 
 def abstract(case: Case) -> list[Any] | None:
