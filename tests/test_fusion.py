@@ -97,6 +97,14 @@ def test_released_graphs_say_so(fused):
             loss.backward()
 
 
+def test_a_leaf_that_was_cut_off_another_is_a_reason(fused):
+    """The gradient that one executable returns forgot where the leaves themselves came from."""
+    for _ in range(3):
+        w = fd.tensor([1.0, 2.0], device=fused.autodiff()).require_grad()
+        grads = (w.detach() * 2).sum().backward()
+        assert grads.explain(w).reason.name == "CUT_BY_DETACH"
+
+
 def test_a_long_chain_is_run_in_pieces(fused):
     w = x = fd.tensor(1.0, device=fused.autodiff()).require_grad()
     for _ in range(2000):

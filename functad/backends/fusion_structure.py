@@ -221,17 +221,17 @@ class Origins:
         knowns = recording.knowns
         self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape)]  # noqa: B905  # those met later are not read
         if recording.continued or not _NO_NODES.issuperset(map(type, self.found)):
-            self.found = summary(knowns)
-            self._find()
+            self._find(summary(knowns))
 
-    def _find(self) -> None:
-        self.found = origins_of(self.plan, self.found)[1]
+    def _find(self, contexts: Sequence[Any]) -> None:
+        reached = [self.found[i] for i, _ in self.plan.reached]
+        own = [c.origins for c in reached if type(c) is Leaf and c.origins]  # of leaves that others were cut off to
+        self.found = [*own, *origins_of(self.plan, contexts)[1]]
         self.plan = None
 
     def __iter__(self) -> Any:
         if self.plan is not None:
-            self.found = [
-                c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins)) for c in self.found
-            ]
-            self._find()
+            self._find(
+                [c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins)) for c in self.found]
+            )
         return iter(self.found)
