@@ -41,7 +41,12 @@ def concrete(key: Any, initial: bool = False) -> tuple[Device, Array] | None:
     while x._backend.level[1]:
         x = x._value
     backend = x._backend
-    if backend.level != BASE or tracing.get() is not None or backend.name != "xla" or (backend.fuses and not initial):
+    if (
+        backend.level != BASE
+        or tracing.get() is not None
+        or backend.name not in ("xla", "numpy")
+        or (backend.fuses and not initial)
+    ):
         return None
     value = backend.concrete(x._value)
     if isinstance(value, jax.core.Tracer) or not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
