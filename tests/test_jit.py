@@ -419,6 +419,34 @@ def test_the_types_of_what_is_captured_and_not_computed_with():
     assert [f(fd.ones(())).item() for _ in range(3)] == [5.0] * 3
 
 
+class Scaled:
+    """An object with a compiled method."""
+
+    def __init__(self, w):
+        self.w = fd.tensor(w)
+
+    @functools.partial(jit, static_argnums=0)
+    def scale(self, x):
+        return x * self.w
+
+
+def test_tensors_that_static_arguments_reach_are_read_anew():
+    k = fd.tensor(2.0)
+    call = jit(lambda fn, x: fn(x), static_argnums=0)
+    fn = lambda x: x * k  # noqa: E731
+    assert [call(fn, 3.0).item(), call(fn, fd.tensor(3.0)).item()] == [6.0, 6.0]
+    k = fd.tensor(5.0)
+    assert [call(fn, fd.tensor(3.0)).item(), call(ops.sin, fd.tensor(0.0)).item()] == [15.0, 0.0]
+    assert fd.grad(lambda x: call(fn, x))(3.0).item() == 5.0
+    k = tracked(7.0)
+    assert call(fn, 3.0).backward()[k].item() == 3.0
+    one, two = Scaled(2.0), Scaled(10.0)
+    x = fd.ones(())
+    assert [one.scale(x).item(), one.scale(x).item(), two.scale(x).item()] == [2.0, 2.0, 10.0]
+    one.w = fd.tensor(4.0)
+    assert [one.scale(x).item(), two.scale(x).item(), one.scale(x).item()] == [4.0, 10.0, 4.0]
+
+
 def test_devices_in_turn():
     f = jit(lambda x: x * 2)
     devices = [fd.Device.cpu(fusion=False), fd.Device.numpy(), fd.Device.cpu(fusion=True), fd.Device.cpu().autodiff()]

@@ -16,7 +16,7 @@ from functad import tree
 from functad.dispatch import Handle
 
 _OURS = ("functad", "jax", "numpy", "optree", "builtins")
-_PLAIN = (int, float, str, bytes, bool, type, types.ModuleType, types.BuiltinFunctionType, type(None))
+PLAIN = (int, float, str, bytes, bool, type, types.ModuleType, types.BuiltinFunctionType, type(None))
 _EMPTY = object()  # an unfilled cell, a global that is not there
 
 
@@ -106,7 +106,7 @@ class Captures:
 
     def _references(self, read: Read, value: Any) -> list[Read]:
         """What a value that is no tensor refers to in turn."""
-        if isinstance(value, _PLAIN):
+        if isinstance(value, PLAIN):
             return []
         if isinstance(value, types.FunctionType):
             if _is_ours(value) and not value.__closure__:

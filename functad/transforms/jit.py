@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import jax
@@ -26,58 +23,13 @@ from functad.ops.rules import is_strict
 from functad.param import Param, ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
-from functad.transforms.captures import Captures
+from functad.transforms.captures import PLAIN, Captures
+from functad.transforms.jit_entries import Entry, Last, about, gradient_of, is_fixed, shared_among
 from functad.transforms.styles import call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
 _PLAIN = {Tensor}
 _config: Any = jax.config
-_NO_PARAMS: Any = ((), ())
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A function written down for one kind of arguments."""
-
-    op: StagedOp
-    hidden: tuple[int | Any, ...]  # places among the reachable tensors, or tensors found otherwise
-    structure: tree.Structure  # of the result
-    outputs: (
-        tuple[int | Any, ...] | None
-    )  # places among the op's outputs, or constants; None for the outputs as they are
-    ids: tuple[Any, ...]  # of the Params it was written down with
-    made: tuple[Any, ...]  # ids of the Params it makes
-    gradients: dict[Any, dict[Any, _Gradient]]  # by the structure of the arguments, and which are differentiated
-    ends: Any = None  # which outputs are not recorded on the tapes of devices, and what they are
-
-
-@dataclass(slots=True)
-class _Gradient:
-    """A function and its gradient as one op."""
-
-    op: StagedOp | None  # None if that cannot be
-    visible: int  # outputs, before the gradient
-    structures: list[tree.Structure]  # of the gradient of each argument
-
-
-@dataclass(slots=True)
-class _Last:
-    """What the last call was like."""
-
-    entry: _Entry
-    base: Any
-    structure: tree.Structure  # of all arguments
-    static: list[tuple[int, Any]]  # places among their leaves, and what was there
-    dynamic: list[int]  # the places of the others
-    size: int  # how many tensors are in the arguments and outside
-    kinds: list[Any] | None  # their shapes and dtypes; None where the compiled call finds out
-    marks: list[tuple[int, Any]]  # of the Params among them
-    inputs: list[int] | None  # which of them the program takes; None for all as they are
-    containers: Any
-    shared: tuple[int, ...] | None
-    x64: bool
-    strict: bool
-    gradients: dict[Any, _Gradient]
 
 
 class Jitted:
@@ -97,8 +49,9 @@ class Jitted:
         self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
         self._captures = Captures(fn)
         self._has_static = bool(self._static_nums or self._static_names)
-        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        self._last: _Last | None = None
+        self._entries: OrderedDict[Any, Entry] = OrderedDict()
+        self._of_static: OrderedDict[int, Captures] = OrderedDict()  # by the id of a static argument, which they hold
+        self._last: Last | None = None
         self.compilations = 0
         """How many kinds of arguments the function was written down for."""
 
@@ -147,7 +100,7 @@ class Jitted:
             gradients = entry.gradients.setdefault(structure, {})
             gradient = gradients.get((numbers, has_aux))
             if gradient is None:
-                gradient = gradients[numbers, has_aux] = _gradient(entry, structure, numbers, has_aux)
+                gradient = gradients[numbers, has_aux] = gradient_of(entry, structure, numbers, has_aux)
             if gradient.op is None:
                 return None
             outs = base.run(gradient.op, inputs, ())
@@ -157,7 +110,7 @@ class Jitted:
         value, aux = value if has_aux else (value, None)
         return value, aux, unflatten(gradient.structures, outs[count:])
 
-    def _like(self, last: _Last, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+    def _like(self, last: Last, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         """The inputs of the program, if this call is like the last one: nothing is hashed or looked up for it."""
         leaves, structure = tree.flatten_known([args, kwargs] if kwargs else args)
         if structure != last.structure or tracing.get() is not None:
@@ -167,7 +120,7 @@ class Jitted:
                 if leaves[i] is not value:
                     return None
             leaves = [leaves[i] for i in last.dynamic]
-        outside, containers = self._captures.look()
+        outside, containers = self._look(last.readers)
         if outside:
             leaves += outside
         if len(leaves) != last.size:
@@ -188,7 +141,7 @@ class Jitted:
             _config.jax_enable_x64 is not last.x64
             or is_strict() is not last.strict
             or containers != last.containers
-            or (len(outside) > 1 and _shared(outside) != last.shared)
+            or (len(outside) > 1 and shared_among(outside) != last.shared)
         ):
             return None
         return leaves if last.inputs is None else [leaves[i] for i in last.inputs]
@@ -215,7 +168,8 @@ class Jitted:
         """
         static, dynamic = self._partition(args, kwargs) if kwargs or self._has_static else (None, args)
         given, structure = tree.flatten(dynamic)
-        outside, containers = self._captures.look()
+        readers = () if static is None else self._readers_of([x for part in static for _, x in part])
+        outside, containers = self._look(readers)
         if only_plain and not (_PLAIN.issuperset(map(type, [*given, *outside])) and tracing.get() is None):
             return None
         leaves = given
@@ -233,7 +187,7 @@ class Jitted:
             static,
             styles,
             tuple([(x._shape, x._dtype) for x in leaves]),
-            _about(outside, params[1], containers) if outside else None,
+            about(outside, params[1], containers) if outside else None,
             pattern_of(leaves, params[0]) if params[0] else None,
             base,
             dtypes.x64_enabled(),
@@ -253,12 +207,42 @@ class Jitted:
         inputs = leaves + [outside[h] if type(h) is int else h for h in entry.hidden]
         direct = tracing.get() is None and all([x._backend is base for x in inputs])  # noqa: C419  # a list is quicker
         if direct and leaves is given and params == entry.ids and not entry.made and entry.ends is None:
-            self._last = self._remembered(entry, args, kwargs, leaves, outside, containers, base)
+            self._last = self._remembered(entry, args, kwargs, leaves, outside, containers, base, readers)
         return entry, inputs, base if direct or not inputs else None, params, structure
 
+    def _look(self, readers: Sequence[Captures]) -> tuple[list[Any], tuple[tree.Structure, ...]]:
+        """What the function and its static arguments reach now."""
+        outside, containers = self._captures.look()
+        for captures in readers:
+            found, structures = captures.look()
+            outside, containers = outside + found, containers + structures
+        return outside, containers
+
+    def _readers_of(self, static: Sequence[Any]) -> tuple[Captures, ...]:
+        """What finds the tensors that static functions and objects reach."""
+        readers = []
+        for x in static:
+            if isinstance(x, PLAIN):
+                continue
+            captures = self._of_static.get(id(x))
+            if captures is None:
+                captures = self._of_static[id(x)] = Captures(x)
+                if len(self._of_static) > _MOST_KEPT:
+                    self._of_static.popitem(last=False)
+            readers.append(captures)
+        return tuple(readers)
+
     def _remembered(
-        self, entry: _Entry, args: Any, kwargs: Any, leaves: list[Any], outside: list[Any], containers: Any, base: Any
-    ) -> _Last | None:
+        self,
+        entry: Entry,
+        args: Any,
+        kwargs: Any,
+        leaves: list[Any],
+        outside: list[Any],
+        containers: Any,
+        base: Any,
+        readers: tuple[Captures, ...],
+    ) -> Last | None:
         """What `_like` compares the next call with; None where that is not enough."""
         given, structure = tree.flatten_known([args, kwargs] if kwargs else args)
         dynamic = [i for i, x in enumerate(given) if isinstance(x, Handle)]
@@ -266,7 +250,7 @@ class Jitted:
         tensors = leaves + outside
         if (
             len(dynamic) != len(leaves)
-            or not all([_is_fixed(x) for _, x in static])  # noqa: C419
+            or not all([is_fixed(x) for _, x in static])  # noqa: C419
             or not all([x._backend is base for x in outside])  # noqa: C419
             or not all([type(h) is int for h in entry.hidden])  # noqa: C419
         ):
@@ -274,7 +258,7 @@ class Jitted:
         places = [*range(len(leaves)), *[len(leaves) + h for h in entry.hidden]]
         inputs = None if places == list(range(len(tensors))) else places
         told = inputs is None and len(self._entries) == 1 and base.tells_types
-        return _Last(
+        return Last(
             entry,
             base,
             structure,
@@ -285,15 +269,16 @@ class Jitted:
             [(i, x.mark) for i, x in enumerate(tensors) if type(x) is Param],
             inputs,
             containers,
-            _shared(outside) if len(outside) > 1 else None,
+            shared_among(outside) if len(outside) > 1 else None,
             dtypes.x64_enabled(),
             is_strict(),
             entry.gradients.setdefault(structure, {}),
+            readers,
         )
 
     def _write_down(
         self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any, styles: Any
-    ) -> _Entry:
+    ) -> Entry:
         known = {*map(id, outside), *getattr(tracing.get(), "known", ())}
         with deeper() as level, open_trace(level, base, f"jit({self._name})") as trace:
             trace.known = known
@@ -316,7 +301,7 @@ class Jitted:
         self.compilations += 1
         places = {id(x): i for i, x in enumerate(outside)}
         number = iter(range(len(traced)))
-        return _Entry(
+        return Entry(
             StagedOp(self._name, program, base, self._donate(static, structure)),
             tuple([places.get(id(x), x) for x, _ in trace.hidden.values()]),
             out_structure,
@@ -405,7 +390,8 @@ def jit(
         fn: a function of pytrees of tensors. Tensors it reaches by closure, by global name, in
             containers or as attributes of objects of your own classes are read anew at each call;
             anything else it captures is a constant.
-        static_argnums: positions of arguments that are plain Python values, compiled in.
+        static_argnums: positions of arguments that are plain Python values, compiled in. Tensors that
+            a static function or object reaches are read anew too.
         static_argnames: the same by name.
         donate_argnums: positions of arguments whose memory the result may take over.
 
@@ -420,44 +406,6 @@ def jit(
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
-
-
-def _gradient(entry: _Entry, structure: tree.Structure, numbers: tuple[int, ...], has_aux: bool) -> _Gradient:
-    """The op that computes an entry's outputs and its gradient; none if there is something to refuse."""
-    none = _Gradient(None, 0, [])
-    arguments = structure.children() if structure.type is tuple else structure.child(0).children()
-    if entry.made or entry.ends is not None or entry.ids != _NO_PARAMS or max(numbers, default=0) >= len(arguments):
-        return none
-    types = entry.op.out_types or ()
-    out = tree.unflatten(entry.structure, range(len(types)) if entry.outputs is None else entry.outputs)
-    if has_aux and not (isinstance(out, (tuple, list)) and len(out) == 2):
-        return none
-    place = out[0] if has_aux else out
-    if type(place) is not int or types[place].shape or not dtypes.is_float(types[place].dtype):
-        return none
-    ends = list(accumulate([s.num_leaves for s in arguments], initial=0))
-    places = [i for n in numbers for i in range(ends[n], ends[n + 1])]
-    program = entry.op.program
-    if not all(dtypes.is_float(program.types[program.inputs[i]].dtype) for i in places):
-        return none
-    return _Gradient(entry.op.with_gradient(place, tuple(places)), len(types), [arguments[n] for n in numbers])
-
-
-def _about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, ...]:
-    """What the program depends on of the tensors that a function reaches."""
-    types = tuple([(x._shape, x._dtype) for x in outside])
-    return types, _shared(outside), containers, pattern_of(outside, params)
-
-
-def _is_fixed(x: Any) -> bool:
-    """Whether a static value that is the same object has the same value."""
-    return isinstance(x, (int, float, str, bytes, types.FunctionType, type))
-
-
-def _shared(tensors: Sequence[Any]) -> tuple[int, ...] | None:
-    """Which of the tensors are one and the same: the program reads those once. None if all differ."""
-    places = {id(x): i for i, x in enumerate(tensors)}
-    return None if len(places) == len(tensors) else tuple([places[id(x)] for x in tensors])
 
 
 def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...], list[str]]:
