@@ -448,3 +448,41 @@ def test_numpys_functions_run_these():
 def test_every_function_of_numpy_is_there():
     missing = {n for n in np.linalg.__all__ if not hasattr(linalg, n)} - {"LinAlgError"}
     assert not missing
+
+
+# --- kept factors, roots, blocks
+
+
+def test_factors_are_kept_to_solve_with(device):
+    a = np.array([[0.0, 2.0, 1.0], [1.0, 3.0, 0.5], [4.0, 1.0, 1.0]], np.float32)
+    s = a @ a.T + np.eye(3, dtype=np.float32)
+    b = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, -1.0]], np.float32)
+    x, y, z = (fd.tensor(v, device=device) for v in (a, s, b))
+
+    for trans, matrix in ((0, a), (1, a.T)):
+        np.testing.assert_allclose(
+            linalg.lu_solve(linalg.lu_factor(x), z, trans).numpy(), np.linalg.solve(matrix, b), rtol=1e-5, atol=1e-6
+        )
+    for lower in (True, False):
+        np.testing.assert_allclose(
+            linalg.cho_solve(linalg.cho_factor(y, lower), z[:, 0]).numpy(), np.linalg.solve(s, b[:, 0]), rtol=2e-4
+        )
+    slope = fd.grad(lambda x: linalg.lu_solve(linalg.lu_factor(x), z).sum())(x)
+    want = fd.grad(lambda x: linalg.solve(x, z).sum())(x)
+    np.testing.assert_allclose(slope.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_square_roots(device, x64):
+
+    for matrix in ([[4.0, 1.0], [0.0, 4.0]], [[1.0, 5.0], [-1.0, 2.0]], np.diag([1e-8, 1.0, 1e6])):
+        root = linalg.sqrtm(fd.tensor(matrix, "float64", device))
+        np.testing.assert_allclose((root @ root).numpy(), matrix, rtol=1e-12, atol=1e-12)
+    for matrix in (np.diag([1.0, -1.0]), np.zeros((2, 2))):
+        assert np.isnan(linalg.sqrtm(fd.tensor(matrix, "float64", device)).numpy()).all()
+
+
+def test_block_diag():
+    out = fnp.linalg.block_diag([[1.0, 2.0], [3.0, 4.0]], [5.0], 6.0)
+    assert out.tolist() == [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 0], [0, 0, 0, 6]]
+    with pytest.raises(ValueError, match=r"block_diag: takes matrices, got shapes \(1, 1, 1\)"):
+        fnp.linalg.block_diag([[[1.0]]])

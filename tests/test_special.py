@@ -261,3 +261,73 @@ def test_methods():
         assert getattr(x, name)().tolist() == getattr(S, name)(x).tolist()
     assert x.polygamma(1).tolist() == S.polygamma(1, x).tolist()
     assert x.xlogy(2.0).tolist() == S.xlogy(x, 2.0).tolist()
+
+
+# --- orthogonal polynomials, and what is made of others
+
+POLYNOMIALS = [  # at x = 0.3, by their coefficients
+    ("chebyshev_polynomial_t", 0.3 * (4 * 0.09 - 3)),
+    ("chebyshev_polynomial_u", 8 * 0.027 - 4 * 0.3),
+    ("chebyshev_polynomial_v", 8 * 0.027 - 4 * 0.09 - 4 * 0.3 + 1),
+    ("chebyshev_polynomial_w", 8 * 0.027 + 4 * 0.09 - 4 * 0.3 - 1),
+    ("hermite_polynomial_h", 8 * 0.027 - 12 * 0.3),
+    ("hermite_polynomial_he", 0.027 - 3 * 0.3),
+    ("laguerre_polynomial_l", (-0.027 + 9 * 0.09 - 18 * 0.3 + 6) / 6),
+    ("legendre_polynomial_p", (5 * 0.027 - 3 * 0.3) / 2),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), POLYNOMIALS)
+def test_polynomials_of_degree_three(name, value, device):
+    fn = getattr(fd.special, name)
+    assert fn(fd.tensor(0.3, device=device), 3).item() == pytest.approx(value, rel=1e-5)
+    assert fn(fd.tensor([0.3], device=device), 0).tolist() == [1.0]
+    with pytest.raises(ValueError, match="the degree n must be an int of at least 0, got -1"):
+        fn(0.3, -1)
+    if name.startswith("chebyshev"):
+        assert getattr(fd.special, f"shifted_{name}")(fd.tensor(0.65, device=device), 3).item() == pytest.approx(
+            value, rel=1e-5
+        )
+
+
+def test_polynomials_are_smooth_at_the_ends():
+    """Where the formula with arccos has no derivative: T_n'(1) = n^2."""
+    x = fd.tensor(1.0)
+    assert fd.grad(fd.special.chebyshev_polynomial_t)(x, 5).item() == 25.0
+    assert fd.grad(fd.grad(fd.special.chebyshev_polynomial_t))(x, 5).item() == 200.0  # n^2 (n^2 - 1) / 3
+
+
+@pytest.mark.parametrize("lmbda", [-1.0, 0.0, 0.5, 1.0, 2.0])
+def test_boxcox(lmbda, device):
+    x = fd.tensor([0.1, 1.0, 4.0], device=device)
+    y = fd.special.boxcox(x, lmbda)
+    np.testing.assert_allclose(y.numpy(), sp.boxcox(x.numpy(), np.float32(lmbda)), rtol=2e-6)
+    np.testing.assert_allclose(fd.special.inv_boxcox(y, lmbda).numpy(), x.numpy(), rtol=2e-5)
+    np.testing.assert_allclose(fd.special.boxcox1p(x - 1, lmbda).numpy(), y.numpy(), rtol=1e-5, atol=1e-5)
+    slope = fd.grad(lambda x: fd.special.boxcox(x, lmbda).sum())(x)
+    np.testing.assert_allclose(slope.numpy(), x.numpy() ** (lmbda - 1), rtol=1e-5)
+    end = fd.tensor(0.0, device=device)
+    assert fd.special.boxcox(end, lmbda).item() == (-1 / lmbda if lmbda > 0 else -np.inf)
+    if lmbda >= 1:
+        assert fd.grad(fd.special.boxcox)(end, lmbda).item() == (1.0 if lmbda == 1 else 0.0)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_lambertw_solves_its_equation(k, device, x64):
+    """Near -1/e too, where SciPy's is off by 1e-4."""
+    x = -np.exp(-1) + np.geomspace(1e-12, 0.36, 50)
+    w = fd.special.lambertw(fd.tensor(x, "float64", device), k).numpy()
+    np.testing.assert_allclose(w * np.exp(w), x, atol=1e-15)
+    assert (w >= -1).all() if k == 0 else (w <= -1).all()
+    ends = fd.special.lambertw(fd.tensor([-1.0, -np.exp(-1), 0.0], "float64", device), k).tolist()
+    np.testing.assert_array_equal(ends, [np.nan, -1.0, 0.0 if k == 0 else -np.inf])
+
+
+def test_bessel_of_the_second_kind(device, x64):
+    x = np.geomspace(1e-6, 1e3, 60)
+    for n in (0, 1, 3):
+        found = fd.special.bessel_yn(n, fd.tensor(x, "float64", device)).numpy()
+        want = sp.yn(n, x)
+        assert np.max(np.abs(found - want) / (np.abs(want) + 0.01)) < 1e-11
+    ends = fd.special.bessel_y0(fd.tensor([0.0, -1.0, np.inf], "float64", device)).tolist()
+    np.testing.assert_array_equal(ends, [-np.inf, np.nan, 0.0])

@@ -22,6 +22,9 @@ from functad import dtypes, ops
 from functad.dispatch import base_tensor, bind
 from functad.errors import ShapeError
 from functad.ops import (
+    block_diag,
+    cho_factor,
+    cho_solve,
     cholesky,
     cond,
     det,
@@ -33,6 +36,8 @@ from functad.ops import (
     inv,
     lstsq,
     lu,
+    lu_factor,
+    lu_solve,
     matmul,
     matrix_norm,
     matrix_power,
@@ -44,6 +49,7 @@ from functad.ops import (
     slogdet,
     solve,
     solve_triangular,
+    sqrtm,
     svd,
     svdvals,
     tensordot,
@@ -61,9 +67,9 @@ from functad.ops.operand import operand
 from functad.transforms.forward import jvp
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "funm_hermitian", "inv", "lstsq", "lu",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "funm_hermitian", "inv", "lstsq", "lu", "lu_factor", "lu_solve",
     "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
-    "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
+    "qr", "slogdet", "solve", "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
     "triangular_solve", "vecdot", "vector_norm",
 ]  # fmt: skip
 

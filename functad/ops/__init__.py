@@ -23,6 +23,7 @@ from functad.ops.join import *
 from functad.ops.linalg_det import *
 from functad.ops.linalg_eigen import *
 from functad.ops.linalg_expm import *
+from functad.ops.linalg_factors import *
 from functad.ops.linalg_norms import *
 from functad.ops.linalg_qr import *
 from functad.ops.linalg_solve import *
@@ -46,6 +47,8 @@ from functad.ops.special_entropy import *
 from functad.ops.special_error import *
 from functad.ops.special_gamma import *
 from functad.ops.special_integral import *
+from functad.ops.special_more import *
+from functad.ops.special_polynomial import *
 from functad.ops.standardize import *
 from functad.ops.transfer import *
 from functad.ops.window import *

@@ -25,7 +25,7 @@ __all__ = [
 
 
 @widened
-def _jn(xp: Any, x: Any, *, n: int) -> Any:
+def bessel_jn_impl(xp: Any, x: Any, *, n: int) -> Any:
     """By the power series near 0, by Bessel's integral, to which the midpoint rule is exact, and by Hankel's series."""
     if xp is np:
         return scipy.special.jv(x.dtype.type(n), x)
@@ -66,7 +66,7 @@ def _neighbours(op: Op, x: Any, n: int, below: int, above: int) -> Any:
 
 
 bessel_jn_op: Op = elementwise(
-    "bessel_jn", _jn, lambda x, n: _neighbours(bessel_jn_op, x, n, 1, -1),
+    "bessel_jn", bessel_jn_impl, lambda x, n: _neighbours(bessel_jn_op, x, n, 1, -1),
     samples=Samples([(shapes, {"n": n}) for n in (0, 2) for shapes, _ in ONE.cases]),
     doc="The Bessel function of the first kind of order n.",
 )  # fmt: skip

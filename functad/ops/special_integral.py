@@ -17,7 +17,7 @@ from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
 
-__all__ = ["exp1", "expi", "expn", "expn_op", "exprel", "exprel_op", "log1p_ratio_op", "spence"]
+__all__ = ["exp1", "expi", "expn", "expn_op", "exprel", "exprel_op", "log1p_ratio", "log1p_ratio_op", "spence"]
 
 
 _EXPN_DEPTH = 60
@@ -113,6 +113,16 @@ def exprel(x: Any) -> Any:
     (1.0, 0.5)
     """
     return bind(exprel_op, operands("exprel", "float", (x,)), (0,))
+
+
+def log1p_ratio(x: Any) -> Any:
+    """log(1 + x) / x, and 1 at 0; smooth there.
+
+    >>> import functad as fd
+    >>> fd.special.log1p_ratio(0.0).item()
+    1.0
+    """
+    return bind(log1p_ratio_op, operands("log1p_ratio", "float", (x,)), (0,))
 
 
 def exp1(x: Any) -> Any:
