@@ -67,15 +67,21 @@ class Compiler:
     def keep(self, plan: Plan) -> None:
         """Count a new plan in, and let go of old ones for it."""
         with self._lock:
-            plan.used = self._clock
-            self.plans.append(plan)
-            self._ops += plan.count
+            self._keep(plan)
             if len(self.plans) > _MOST_PLANS or self._ops > _MOST_OPS:
                 self._drop()
+
+    def _keep(self, plan: Plan) -> None:
+        plan.used = self._clock
+        plan.kept = True
+        self.plans.append(plan)
+        self._ops += plan.count
 
     def clear(self) -> None:
         """Forget all plans."""
         with self._lock:
+            for plan in self.plans:
+                plan.kept = False
             self.plans = []
             self._ops = self.bytes = 0
 
@@ -132,6 +138,8 @@ class Compiler:
         finally:
             plan.compiling = False
         with self._lock:
+            if not plan.kept:  # it had been let go of, and came back
+                self._keep(plan)
             plan.call = call
             plan.bytes = size
             self.bytes += size

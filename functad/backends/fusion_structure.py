@@ -66,11 +66,13 @@ class Plan:
         self.reached: list[tuple[int, Type]] = []
         self.refused = False  # it reads values, so it cannot be written down
         self.bytes = 0  # of the executable, by estimate
+        self.kept = False  # among those that are counted
 
     def forget(self) -> None:
         """Let go of the executables."""
         self.call = self.staged = self.by_op = None
         self.met = self.bytes = self.novel = 0
+        self.kept = False
 
     def arrays(self, knowns: Sequence[Any]) -> list[Any]:
         """The arrays of the tensors from outside, on the tape or below it."""
