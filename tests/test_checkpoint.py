@@ -72,7 +72,7 @@ def test_value_and_gradient_are_bitwise_those_of_the_function(policy, device):
 def test_functional_gradients_of_higher_order(policy):
     x = fd.tensor(1.3, device=fd.Device.numpy())
     cp = checkpoint(lambda x: ops.exp(ops.sin(x)) * x, policy)
-    jx = lambda x: jnp.exp(jnp.sin(x)) * x  # noqa: E731
+    jx = lambda x: jnp.exp(jnp.sin(x)) * x
     for order in range(1, 4):
         cp, jx = fd.grad(cp), jax.grad(jx)
         np.testing.assert_allclose(cp(x).numpy(), jx(1.3), rtol=1e-12, err_msg=str(order))
@@ -86,7 +86,7 @@ def test_gradient_of_a_checkpointed_gradient():
 def test_nested_checkpoints():
     inner = checkpoint(lambda x: ops.sin(x) * x)
     outer = checkpoint(lambda x: inner(inner(x)) + x)
-    plain = lambda x: x + jnp.sin(jnp.sin(x) * x) * jnp.sin(x) * x  # noqa: E731
+    plain = lambda x: x + jnp.sin(jnp.sin(x) * x) * jnp.sin(x) * x
     np.testing.assert_allclose(fd.grad(outer)(0.7).numpy(), jax.grad(plain)(0.7), rtol=1e-12)
     np.testing.assert_allclose(fd.grad(fd.grad(outer))(0.7).numpy(), jax.grad(jax.grad(plain))(0.7), rtol=1e-12)
 
@@ -170,7 +170,7 @@ def test_on_a_device_that_checkpoints_already():
 
 def test_forward_mode_and_vmap():
     cp = checkpoint(lambda x: ops.sin(x) * x)
-    jx = lambda x: jnp.sin(x) * x  # noqa: E731
+    jx = lambda x: jnp.sin(x) * x
     np.testing.assert_allclose(jvp(cp, (0.7,), (2.0,))[1].numpy(), 2 * jax.grad(jx)(0.7), rtol=1e-12)
     np.testing.assert_allclose(vmap(fd.grad(cp))(X[0]).numpy(), jax.vmap(jax.grad(jx))(X[0]), rtol=1e-12)
     total = fd.grad(lambda x: vmap(cp)(x).sum())(X[0])
@@ -239,7 +239,7 @@ def test_a_loop_variable_has_the_value_it_had():
     x = tracked(1.0)
     y = x
     for i in range(1, 4):
-        y = checkpoint(lambda y: y * i)(y)  # noqa: B023
+        y = checkpoint(lambda y: y * i)(y)  # noqa: B023  # called in the same round of the loop
     assert y.item() == 6.0
     assert y.backward()[x].item() == 6.0
 
@@ -248,14 +248,14 @@ SCALE = 2.0
 
 
 def test_globals_and_tensors_have_the_value_they_had():
-    global SCALE  # noqa: PLW0603
+    global SCALE  # noqa: PLW0603  # a global that changes is what is tested
     s = fd.tensor(3.0)
 
     def helper(x):
         return x * s * SCALE
 
     x = tracked(1.0)
-    y = checkpoint(lambda x: helper(x))(x)  # noqa: PLW0108
+    y = checkpoint(lambda x: helper(x))(x)  # noqa: PLW0108  # a function that calls another is what is tested
     s = fd.tensor(100.0)
     SCALE = 100.0
     try:
@@ -299,7 +299,7 @@ def test_recursive_functions_methods_and_partials():
 
 def test_a_parameter_replaced_before_backward_is_refused():
     block = Plain(tracked(2.0))
-    y = checkpoint(lambda x: block(x))(tracked(1.0))  # noqa: PLW0108
+    y = checkpoint(lambda x: block(x))(tracked(1.0))  # noqa: PLW0108  # a function that calls another is what is tested
     block.weights = (tracked(3.0),)
     with pytest.raises(fd.errors.LevelError, match="each run of the function reaches another tensor"):
         y.backward()
@@ -418,11 +418,11 @@ def test_policies_with_other_transforms_inside(policy):
     np.testing.assert_array_equal(fd.grad(checkpoint(fn, policy))(data).numpy(), plain.numpy())
     np.testing.assert_allclose(jit(fd.grad(checkpoint(fn, policy)))(data).numpy(), plain.numpy(), rtol=1e-9)
     np.testing.assert_allclose(fd.grad(jit(checkpoint(fn, policy)))(data).numpy(), plain.numpy(), rtol=1e-9)
-    second = lambda f: fd.grad(lambda x: (fd.grad(f)(x) * x).sum())(data).numpy()  # noqa: E731
+    second = lambda f: fd.grad(lambda x: (fd.grad(f)(x) * x).sum())(data).numpy()
     np.testing.assert_allclose(second(checkpoint(fn, policy)), second(fn), rtol=1e-9)
-    over = lambda f: vmap(fd.grad(lambda x: f(x.reshape(1, 4))))(data).numpy()  # noqa: E731
+    over = lambda f: vmap(fd.grad(lambda x: f(x.reshape(1, 4))))(data).numpy()
     np.testing.assert_allclose(over(checkpoint(fn, policy)), over(fn), rtol=1e-9)
-    forward = lambda f: jvp(fd.grad(f), (data,), (data,))[1].numpy()  # noqa: E731
+    forward = lambda f: jvp(fd.grad(f), (data,), (data,))[1].numpy()
     np.testing.assert_allclose(forward(checkpoint(fn, policy)), forward(fn), rtol=1e-9)
 
 

@@ -235,7 +235,7 @@ def test_derivatives_are_jaxs(name):
         want = jax.jit(lambda xs, vs: theirs(by_jax, xs, vs, weigh), compiler_options=options)(xs, vs)
         for device in DEVICES.values():
             numpy = device.name == "numpy"  # computes all in no time; XLA compiles
-            found = execute(device, lambda a: ours(fn, *a, weigh, numpy), (xs, vs))  # noqa: B023
+            found = execute(device, lambda a: ours(fn, *a, weigh, numpy), (xs, vs))  # noqa: B023  # called in the same round of the loop
             for got, expected in zip(found, want, strict=numpy):
                 np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12, err_msg=device.name)
 

@@ -179,7 +179,7 @@ CASES = {fn: jax.tree.map(np.asarray, args) for fn, args in CASES.items()}
 
 def derivatives(m, fn, args):
     """The value, and first and second derivatives in both modes."""
-    f = lambda *args: fn(m, *args)  # noqa: E731
+    f = lambda *args: fn(m, *args)
     g = m.grad(f, tuple(range(len(args))))
     return (
         f(*args),
@@ -192,10 +192,10 @@ def derivatives(m, fn, args):
 
 def over_rows(m, fn, args):
     """Gradients row by row, and the gradient of the sum over rows."""
-    f = lambda *args: fn(m, *args)  # noqa: E731
+    f = lambda *args: fn(m, *args)
     g = m.grad(f, tuple(range(len(args))))
     rows = jax.tree.map(lambda x: np.stack([x, x * 0.5, x + 0.1]), args)
-    mapped = lambda *args: m.vmap(f)(*args).sum()  # noqa: E731
+    mapped = lambda *args: m.vmap(f)(*args).sum()
     return m.vmap(g)(*rows), m.grad(mapped, tuple(range(len(args))))(*rows)
 
 
@@ -272,7 +272,7 @@ def test_every_transform_takes_a_scan():
     f, g = (lambda x, m=m: m.scan(lambda c, _: (m.np.sin(c * x) + c, c), x, length=3)[1] for m in (OURS, JAX))
     device = fd.Device.numpy()
     x = fd.tensor(array(2), device=device)
-    theirs = lambda x: (  # noqa: E731
+    theirs = lambda x: (
         jax.jacfwd(g)(x),
         jax.jvp(g, (x,), (x,))[1],
         jax.hessian(lambda x: g(x).sum())(x),
@@ -287,7 +287,7 @@ def test_every_transform_takes_a_scan():
 
 
 def test_checkpoint_outside_and_inside(device):
-    body = lambda c, x: (fnp.sin(c * x) * c, None)  # noqa: E731
+    body = lambda c, x: (fnp.sin(c * x) * c, None)
     x = fd.tensor(0.8, device=device)
     loops = [
         lambda x: scan(body, x, XS)[0],
@@ -324,7 +324,7 @@ def test_no_grad_and_stop_gradient_in_a_body(device):
 
 def test_no_rows(device):
     args = fd.tensor(2.0, device=device), fd.tensor(np.zeros((0, 3)), device=device)
-    f = lambda c, xs: scan(lambda c, x: (c * x.sum(), (c * x, 1)), c, xs)  # noqa: E731
+    f = lambda c, xs: scan(lambda c, x: (c * x.sum(), (c * x, 1)), c, xs)
     last, (ys, ones) = f(*args)
     assert (last.item(), ys.shape, ones.shape, ones.dtype) == (2.0, (0, 3), (0,), np.int64)
     grads = fd.grad(lambda c, xs: f(c, xs)[0] + f(c, xs)[1][0].sum(), (0, 1))(*args)
@@ -428,7 +428,7 @@ def test_eager_loops_are_compiled_once():
     def run(i):
         w = fd.tensor(array(3, 3, seed=i))
         rate, k = 0.1 * i, fd.tensor(float(i))
-        f = lambda w: scan(lambda c, x: (fnp.tanh(c @ w * rate + x * k), c * 0.0), fd.zeros(3), array(4, 3))[0].sum()  # noqa: E731
+        f = lambda w: scan(lambda c, x: (fnp.tanh(c @ w * rate + x * k), c * 0.0), fd.zeros(3), array(4, 3))[0].sum()
         return fd.grad(f)(w)
 
     run(0)
@@ -438,15 +438,15 @@ def test_eager_loops_are_compiled_once():
 
 
 def test_a_numbers_place_in_a_program_counts():
-    f = lambda a, b: scan(lambda c, x: (c * a + x * b, a), 1.0, XS)[0].item()  # noqa: E731
-    g = lambda a, b: jax.lax.scan(lambda c, x: (c * a + x * b, a), 1.0, XS)[0]  # noqa: E731
+    f = lambda a, b: scan(lambda c, x: (c * a + x * b, a), 1.0, XS)[0].item()
+    g = lambda a, b: jax.lax.scan(lambda c, x: (c * a + x * b, a), 1.0, XS)[0]
     for a, b in [(2.0, 2.0), (3.0, 3.0), (2.0, 3.0), (3.0, 2.0), (2.0, 2.0), (0.0, -0.0), (-0.0, 0.0)]:
         np.testing.assert_allclose(f(a, b), g(a, b), rtol=1e-12)
 
 
 def test_checkpointed_bodies_are_compiled_once():
     layer = checkpoint(lambda c, x: (fnp.sin(c * x), None))
-    run = lambda i: fd.grad(lambda c: scan(layer, c, XS * i)[0])(0.5)  # noqa: E731
+    run = lambda i: fd.grad(lambda c: scan(layer, c, XS * i)[0])(0.5)
     run(1)
     assert COMPILATIONS.of(lambda: [run(i) for i in range(2, 5)]) == 0
 
@@ -560,7 +560,7 @@ def gradients_by_row(f, x):
 def test_the_branch_not_taken_does_not_poison_derivatives(name, device):
     """Zero times infinity, the field's most repeated report."""
     points, expected = at_poles(name)
-    f = lambda x: POLES[name](OURS, x)  # noqa: E731
+    f = lambda x: POLES[name](OURS, x)
     run = gradients_by_row if device == fd.Device.numpy() else fd.jit(gradients_by_row, static_argnums=0)
     close(run(f, fd.tensor(points, device=device)), [expected] * 3)
     single = fd.jit(fd.grad(f))
@@ -613,14 +613,14 @@ def test_python_numbers_adapt_to_the_other_branch():
 
 def test_a_while_loop_with_values_is_a_python_loop(device):
     x = fd.tensor(1.1, device=device)
-    f = lambda m, x: m.while_loop(lambda c: c[1] < 10, lambda c: (c[0] + 1, c[1] * c[1] + x), (0, x))[1]  # noqa: E731
+    f = lambda m, x: m.while_loop(lambda c: c[1] < 10, lambda c: (c[0] + 1, c[1] * c[1] + x), (0, x))[1]
     steps = []
     while_loop(lambda c: float(c) < 10, lambda c: (steps.append(float(c)), c * 2)[1], x)
     assert steps == [1.1, 2.2, 4.4, 8.8]
     y = [1.1]
     for _ in range(3):
         y.append(y[-1] ** 2 + 1.1)
-    unrolled = lambda x: ((x * x + x) ** 2 + x) ** 2 + x  # noqa: E731
+    unrolled = lambda x: ((x * x + x) ** 2 + x) ** 2 + x
     np.testing.assert_allclose(f(OURS, x).item(), y[3], rtol=1e-12)
     close(fd.grad(lambda x: f(OURS, x))(x), jax.grad(unrolled)(1.1))
     close(fd.grad(fd.grad(lambda x: f(OURS, x)))(x), jax.grad(jax.grad(unrolled))(1.1))
@@ -629,7 +629,7 @@ def test_a_while_loop_with_values_is_a_python_loop(device):
 
 def test_a_compiled_while_loop_is_differentiable_in_forward_mode(device):
     def f(m, x, k):
-        body = lambda c: {"i": c["i"] + 1, "y": m.np.sin(c["y"] * k) + x, "z": c["y"]}  # noqa: E731
+        body = lambda c: {"i": c["i"] + 1, "y": m.np.sin(c["y"] * k) + x, "z": c["y"]}
         return m.while_loop(lambda c: (c["y"] < 1.5) & (c["i"] < 5), body, {"i": 0, "y": x, "z": 1.0})
 
     x, k = (fd.tensor(v, device=device) for v in (0.3, 1.2))
@@ -646,7 +646,7 @@ def test_a_compiled_while_loop_is_differentiable_in_forward_mode(device):
 
 
 def test_under_vmap_each_row_stops_by_itself(device):
-    f = lambda m, n, x: m.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * x), (0, 1.0))[1]  # noqa: E731
+    f = lambda m, n, x: m.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * x), (0, 1.0))[1]
     n, x = np.array([0, 1, 4]), np.array([2.0, 3.0, 0.5])
     ours, theirs = (lambda x, m=m: m.vmap(lambda n, x: f(m, n, x))(n, x) for m in (OURS, JAX))
     with fd.set_default_device(device):
@@ -668,7 +668,7 @@ def test_reverse_mode_of_a_compiled_while_loop_is_refused():
 
 def test_bounds_with_values_make_a_scan(device):
     x = fd.tensor(1.5, device=device)
-    f = lambda x, a, b: fori_loop(a, b, lambda i, c: c * x, x)  # noqa: E731
+    f = lambda x, a, b: fori_loop(a, b, lambda i, c: c * x, x)
     for a, b in [(0, 3), (np.int64(2), 5), (fd.tensor(1, device=device), 4)]:
         np.testing.assert_allclose(fd.grad(f)(x, a, b).item(), 4 * 1.5**3, rtol=1e-12)
         np.testing.assert_allclose(fd.jit(fd.grad(lambda x: f(x, 0, 3)))(x).item(), 4 * 1.5**3, rtol=1e-12)
@@ -786,8 +786,8 @@ def test_a_body_with_a_rule_of_its_own_is_compiled_once():
     rows = fd.tensor([1.0, 2.0])
     kinds = {
         "custom_vjp": wave,
-        "jit": lambda x: fd.jit(lambda y: y.sin())(x),  # noqa: PLW0108
-        "checkpoint": lambda x: fd.checkpoint(lambda y: y.sin(), policy="by_cost")(x),  # noqa: PLW0108
+        "jit": lambda x: fd.jit(lambda y: y.sin())(x),  # noqa: PLW0108  # a function that calls another is what is tested
+        "checkpoint": lambda x: fd.checkpoint(lambda y: y.sin(), policy="by_cost")(x),  # noqa: PLW0108  # a function that calls another is what is tested
         "vmap": lambda x: fd.vmap(wave)(x.reshape(1))[0],
     }
     for inner in kinds.values():

@@ -135,7 +135,7 @@ def test_a_missing_rule_is_the_transpose_of_the_other():
         out = jvp(k, (x, (y,)), (t, (s,)))
         np.testing.assert_allclose(out[0].numpy(), expected[0])
         np.testing.assert_allclose(out[1].numpy(), expected[1])
-        gx, (gy,) = fd.grad(lambda x, y: (k(x, y) * fd.tensor([1.0, 10.0])).sum(), argnums=(0, 1))(x, (y,))  # noqa: B023
+        gx, (gy,) = fd.grad(lambda x, y: (k(x, y) * fd.tensor([1.0, 10.0])).sum(), argnums=(0, 1))(x, (y,))  # noqa: B023  # called in the same round of the loop
         want = jax.grad(lambda x, y: ((a @ x) * y * jnp.array([1.0, 10.0])).sum(), argnums=(0, 1))(x, y)
         np.testing.assert_allclose(gx.numpy(), want[0])
         np.testing.assert_allclose(gy.numpy(), want[1])
@@ -391,7 +391,7 @@ def test_a_rule_reads_rebound_tensors_anew_under_jit():
     s = fd.tensor(1.0)
     f = custom_vjp(lambda x: x * 1)
     f.defvjp(lambda x: (x * 1, x), lambda x, g: (g * s,))
-    compiled = jit(lambda x: f(x))  # noqa: PLW0108
+    compiled = jit(lambda x: f(x))  # noqa: PLW0108  # a function that calls another is what is tested
     direct = jit(fd.grad(f))
     assert (compiled(2.0).item(), direct(2.0).item()) == (2.0, 1.0)
     s = fd.tensor(10.0)
@@ -476,7 +476,7 @@ def test_clipping_gradients_and_straight_through():
     clip = custom_vjp(lambda lo, hi, x: x)
     clip.defvjp(lambda lo, hi, x: (x, (lo, hi)), lambda res, g: (None, None, ops.clip(g, res[0], res[1])))
     assert fd.grad(lambda x: clip(-1.0, 1.0, x) * 100)(0.5).item() == 1.0
-    ste = custom_jvp(lambda x: ops.round(x))  # noqa: PLW0108
+    ste = custom_jvp(lambda x: ops.round(x))  # noqa: PLW0108  # a function that calls another is what is tested
     ste.defjvp(lambda p, t: (ops.round(p[0]), t[0]))
     assert fd.grad(lambda x: ste(x) * x)(2.3).item() == pytest.approx(2.0 + 2.3)
 
@@ -500,7 +500,7 @@ def test_a_fixed_point_with_an_implicit_derivative():
         return x, (a, x)
 
     fixed_point.defvjp(fwd, bwd)
-    root = lambda a: fixed_point(lambda a, x: 0.5 * (x + a / x), a, a)  # noqa: E731
+    root = lambda a: fixed_point(lambda a, x: 0.5 * (x + a / x), a, a)
     assert root(2.0).item() == pytest.approx(np.sqrt(2))
     assert fd.grad(root)(2.0).item() == pytest.approx(0.5 / np.sqrt(2))
 

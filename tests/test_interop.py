@@ -62,7 +62,7 @@ def test_from_jax_under_pairs_of_transforms(inner, outer):
 
 def test_from_jax_in_object_style():
     w, x = tracked(RNG.normal(size=(4, 3))), RNG.normal(size=(5, 4))
-    loss_of = lambda x, w: jax.nn.logsumexp(x @ w, axis=-1).sum()  # noqa: E731
+    loss_of = lambda x, w: jax.nn.logsumexp(x @ w, axis=-1).sum()
     f = from_jax(loss_of)
     expected = jax.grad(loss_of, argnums=1)(x, w.numpy())
     for _ in range(2):
@@ -139,12 +139,12 @@ def test_from_jax_on_functions_of_jax():
         (lambda k, x: x * jax.random.normal(k, x.shape), (jax.random.key(0), XS)),
     ):
         f = from_jax(fn)
-        total = lambda out: sum(jnp.sum(x * x) for x in jax.tree.leaves(out))  # noqa: E731
+        total = lambda out: sum(jnp.sum(x * x) for x in jax.tree.leaves(out))
         for ours, theirs in zip(jax.tree.leaves(f(*args)), jax.tree.leaves(jax.jit(fn)(*args)), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10)
         last = len(args) - 1
-        ours = fd.grad(lambda x: sum((o * o).sum() for o in fd.tree.leaves(f(*args[:last], x))))(args[last])  # noqa: B023
-        theirs = jax.jit(jax.grad(lambda x: total(fn(*args[:last], x))))(args[last])  # noqa: B023
+        ours = fd.grad(lambda x: sum((o * o).sum() for o in fd.tree.leaves(f(*args[:last], x))))(args[last])  # noqa: B023  # called in the same round of the loop
+        theirs = jax.jit(jax.grad(lambda x: total(fn(*args[:last], x))))(args[last])  # noqa: B023  # called in the same round of the loop
         np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-8)
 
 
@@ -175,7 +175,7 @@ def test_what_from_jax_refuses():
     with pytest.raises(fd.errors.ArgumentTypeError, match="expected a function"):
         from_jax(3)
     with pytest.raises(TypeError, match="float"):  # JAX's own error, as it is
-        from_jax(lambda x: float(x))(1.0)  # noqa: PLW0108
+        from_jax(lambda x: float(x))(1.0)  # noqa: PLW0108  # a function that calls another is what is tested
     w = tracked(1.0)
     with pytest.raises(fd.errors.ArgumentTypeError, match="from_jax"):
         from_jax(lambda x: x * jnp.sin(w))(2.0)
@@ -287,7 +287,7 @@ def test_functad_conventions_hold_under_jax():
     assert jax.grad(inside)(np.array([0.0, 4.0])).tolist() == [1.0, 0.25]
     assert jax.grad(to_jax(lambda x: x.max()))(np.ones(4)).tolist() == [0.25] * 4
     half = np.float16([0.0, 4.0])
-    assert jax.grad(lambda x: safe_sum(x))(half).tolist() == [1.0, 0.25]  # noqa: PLW0108
+    assert jax.grad(lambda x: safe_sum(x))(half).tolist() == [1.0, 0.25]  # noqa: PLW0108  # a function that calls another is what is tested
 
 
 def looping(m, scan, cond):
@@ -315,7 +315,7 @@ def scattering(m):
 )
 def test_loops_choices_and_updates(fn, plain):
     f = to_jax(fn)
-    every = lambda f: jax.jit(lambda x: (jax.grad(f)(x), jax.hessian(f)(x), jax.vmap(jax.grad(f))(x[None])))  # noqa: E731
+    every = lambda f: jax.jit(lambda x: (jax.grad(f)(x), jax.hessian(f)(x), jax.vmap(jax.grad(f))(x[None])))
     for ours, theirs in zip(every(f)(0.7), every(plain)(0.7), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
@@ -379,7 +379,7 @@ def test_inside_a_jax_training_loop():
 
     results = []
     for fn in (loss, plain):
-        step = jax.jit(lambda w: w - 0.1 * jax.grad(fn)(w, x, y))  # noqa: B023
+        step = jax.jit(lambda w: w - 0.1 * jax.grad(fn)(w, x, y))  # noqa: B023  # called in the same round of the loop
         w = np.zeros(3)
         for _ in range(5):
             w = step(w)
@@ -439,7 +439,7 @@ def test_tracked_tensors_do_not_pass_silently():
         with pytest.raises(fd.errors.ArgumentTypeError, match="from_jax"):
             use()
     with pytest.raises(fd.errors.ArgumentTypeError, match="from_jax"):
-        fd.grad(lambda x: jax.jit(jnp.sum)(x))(XS)  # noqa: PLW0108
+        fd.grad(lambda x: jax.jit(jnp.sum)(x))(XS)  # noqa: PLW0108  # a function that calls another is what is tested
     jax.tree.map(lambda a: a, w.without_autodiff())
 
 

@@ -69,7 +69,7 @@ def helper(x):
 
 
 def test_global_names_also_of_helpers_and_those_defined_later():
-    global SCALE, LATER  # noqa: PLW0603
+    global SCALE, LATER  # noqa: PLW0603  # a global that changes is what is tested
     SCALE = LATER = fd.tensor(1.0)
     assert by_global_name(2.0).item() == 2.0
     SCALE = fd.tensor(10.0)
@@ -129,7 +129,7 @@ class Model(NamedTuple):
 
 def test_pytrees_with_methods_in_closures_arguments_and_bound_methods():
     model = Model(fd.tensor(2.0))
-    by_closure, by_method = jit(lambda x: model.forward(x)), jit(model.forward)  # noqa: PLW0108
+    by_closure, by_method = jit(lambda x: model.forward(x)), jit(model.forward)  # noqa: PLW0108  # a function that calls another is what is tested
     assert (by_closure(3.0).item(), by_method(3.0).item()) == (6.0, 6.0)
     model = Model(fd.tensor(5.0))
     assert by_closure(3.0).item() == 15.0
@@ -283,7 +283,7 @@ def test_stop_gradient_and_no_grad_survive_compilation():
         (muted, 9.0),
         (lambda x: x * x.without_autodiff(), 3.0),
     ):
-        for route in (fd.grad(jit(fn)), jit(fd.grad(fn)), lambda x: jvp(jit(fn), (x,), (1.0,))[1]):  # noqa: B023
+        for route in (fd.grad(jit(fn)), jit(fd.grad(fn)), lambda x: jvp(jit(fn), (x,), (1.0,))[1]):  # noqa: B023  # called in the same round of the loop
             assert route(3.0).item() == expected
         w = tracked(3.0)
         assert jit(fn)(w).backward()[w].item() == expected
@@ -433,7 +433,7 @@ class Scaled:
 def test_tensors_that_static_arguments_reach_are_read_anew():
     k = fd.tensor(2.0)
     call = jit(lambda fn, x: fn(x), static_argnums=0)
-    fn = lambda x: x * k  # noqa: E731
+    fn = lambda x: x * k
     assert [call(fn, 3.0).item(), call(fn, fd.tensor(3.0)).item()] == [6.0, 6.0]
     k = fd.tensor(5.0)
     assert [call(fn, fd.tensor(3.0)).item(), call(ops.sin, fd.tensor(0.0)).item()] == [15.0, 0.0]
@@ -488,13 +488,13 @@ def test_a_function_that_is_rebound_or_emptied():
     def helper(x):
         return x * 2
 
-    f = jit(lambda x: helper(x))  # noqa: PLW0108
+    f = jit(lambda x: helper(x))  # noqa: PLW0108  # a function that calls another is what is tested
     x = fd.tensor(1.0)
     assert [f(x).item(), f(x).item()] == [2.0, 2.0]
     before = helper
     del helper
     with pytest.raises(NameError):
-        jit(lambda x: helper(x))(x)  # noqa: PLW0108
+        jit(lambda x: helper(x))(x)  # noqa: PLW0108  # a function that calls another is what is tested
     helper = before
     assert f(x).item() == 2.0
 
@@ -557,7 +557,7 @@ def test_a_branch_on_a_value_names_the_line_and_the_way_out():
     def fn(x):
         return x if x > 0 else -x
 
-    for use, what in ((fn, "jit"), (lambda x: float(x), "jit"), (np.asarray, "jit"), (lambda x: range(x), "jit")):  # noqa: PLW0108
+    for use, what in ((fn, "jit"), (lambda x: float(x), "jit"), (np.asarray, "jit"), (lambda x: range(x), "jit")):  # noqa: PLW0108  # a function that calls another is what is tested
         with pytest.raises(fd.errors.ConcreteValueError, match=what) as caught:
             jit(use)(3)
         assert "fd.where" in str(caught.value)
@@ -699,7 +699,7 @@ TRANSFORMS = {
 
 def check(name, chain, x=0.4):
     ours = functools.partial(FUNCTIONS[name], fnp)
-    theirs = lambda k, x: derivatives(name, x)[k]  # noqa: E731
+    theirs = lambda k, x: derivatives(name, x)[k]
     for step in chain:
         transform, jet = TRANSFORMS[step]
         ours, theirs = transform(ours), jet(theirs)
@@ -725,7 +725,7 @@ def test_all_triples_of_transforms(last):
 def test_some_nestings_on_xla(chain):
     for name in ("smooth", "index"):
         ours = functools.partial(FUNCTIONS[name], fnp)
-        theirs = lambda k, x: derivatives(name, x)[k]  # noqa: B023, E731
+        theirs = lambda k, x: derivatives(name, x)[k]  # noqa: B023  # called in the same round of the loop
         for step in chain:
             transform, jet = TRANSFORMS[step]
             ours, theirs = transform(ours), jet(theirs)

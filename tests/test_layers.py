@@ -269,7 +269,7 @@ def test_an_adapter_changes_nothing_at_first_and_only_its_factors_train():
 def test_a_rotation_sees_only_distances():
     turn = nn.RotaryEncoding(8)
     q, k = fd.tensor(wave((8,), 1)), fd.tensor(wave((8,), 2))
-    tiled = lambda v: turn(fd.numpy.tile(v, (6, 1)))  # noqa: E731
+    tiled = lambda v: turn(fd.numpy.tile(v, (6, 1)))
     products = (tiled(q) @ tiled(k).T).numpy()
     np.testing.assert_allclose(np.diag(products, 2), products[0, 2], rtol=1e-4)
     np.testing.assert_allclose(turn(fd.ones((3, 8)), offset=2)[0].numpy(), turn(fd.ones((5, 8)))[2].numpy(), rtol=1e-5)

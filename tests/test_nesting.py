@@ -257,7 +257,7 @@ def test_a_function_inside_a_checkpoint_closes_over_a_row(inner):
     """When the checkpoint runs again its vmap has ended, and the row that the inner function reads with it."""
 
     def f(x):
-        return fd.checkpoint(lambda y: inner(lambda z: z * x)(y))(x * 0.5)  # noqa: PLW0108
+        return fd.checkpoint(lambda y: inner(lambda z: z * x)(y))(x * 0.5)  # noqa: PLW0108  # a function that calls another is what is tested
 
     v = fd.tensor([1.0, 2.0, 3.0])
     assert fd.grad(lambda v: fd.vmap(f)(v).sum())(v).tolist() == [1.0, 2.0, 3.0]
@@ -291,7 +291,7 @@ def test_a_function_that_is_found_by_no_search_is_still_an_input():
     def f(x):
         box = Box()
         box.value = x
-        return fd.checkpoint(lambda y: fd.checkpoint(lambda z: z * box.value)(y))(x * 0.5)  # noqa: PLW0108
+        return fd.checkpoint(lambda y: fd.checkpoint(lambda z: z * box.value)(y))(x * 0.5)  # noqa: PLW0108  # a function that calls another is what is tested
 
     v = fd.tensor([1.0, 2.0, 3.0])
     assert fd.grad(lambda v: fd.vmap(f)(v).sum())(v).tolist() == [1.0, 2.0, 3.0]

@@ -153,7 +153,7 @@ def test_only_the_logits_are_kept():
 ])  # fmt: skip
 def test_binary_logits_of_any_size(x, target, loss, slope):
     for weight in (None, 1.0):
-        found = fd.value_and_grad(lambda x: F.binary_cross_entropy_with_logits(x, target, pos_weight=weight))(x)  # noqa: B023
+        found = fd.value_and_grad(lambda x: F.binary_cross_entropy_with_logits(x, target, pos_weight=weight))(x)  # noqa: B023  # called in the same round of the loop
         assert [y.item() for y in found] == pytest.approx([loss, slope], rel=1e-5)
 
 
@@ -235,7 +235,7 @@ def test_refusals(call, error, text):
 def test_numbers_for_targets():
     assert F.mse_loss(fd.tensor([1.0, 3.0]), 1.0).item() == 2.0
     assert F.l1_loss([1.0, 3.0], [1.0, 2.0], "none").tolist() == [0.0, 1.0]
-    distance = lambda x, y: abs(x - y).sum(-1)  # noqa: E731
+    distance = lambda x, y: abs(x - y).sum(-1)
     x = fd.tensor([[0.0, 1.0]])
     assert F.triplet_margin_with_distance_loss(x, x + 1, x + 3, distance_function=distance).item() == 0.0
 

@@ -36,7 +36,7 @@ TRACED = {
 @pytest.mark.parametrize("name", TRACED)
 def test_works_under_jit_vmap_and_grad(name):
     f = TRACED[name]
-    loss = lambda x: sum((y**2).sum() for y in (f(x) if isinstance(f(x), tuple) else (f(x),)))  # noqa: E731
+    loss = lambda x: sum((y**2).sum() for y in (f(x) if isinstance(f(x), tuple) else (f(x),)))
     rows = fd.tensor([[0.5, 2.5, 1.25, 0.9], [2.0, 0.25, 0.75, 1.5]], device=fd.Device.cpu())
     expected = [fd.grad(loss)(row).numpy() for row in rows]
     np.testing.assert_allclose(fd.jit(fd.vmap(fd.grad(loss)))(rows).numpy(), expected, rtol=2e-5, atol=1e-5)
@@ -108,7 +108,7 @@ def test_median_shares_between_the_two_in_the_middle(device):
 
 def test_interp_at_the_points_and_beyond(device):
     xs = fd.tensor([-1.0, 0.0, 1.0, 1.5, 2.0, 9.0], device=device)
-    f = lambda x: fnp.interp(x, [0.0, 1.0, 2.0], [0.0, 10.0, 30.0])  # noqa: E731
+    f = lambda x: fnp.interp(x, [0.0, 1.0, 2.0], [0.0, 10.0, 30.0])
     assert f(xs).tolist() == [0, 0, 10, 20, 30, 30]
     assert fd.grad(lambda x: f(x).sum())(xs).tolist() == [0, 10, 20, 20, 20, 0]
     jump = fd.tensor([0.0, 1.0, 1.0, 2.0], device=device)
@@ -129,7 +129,7 @@ def test_unwrap_has_the_gradient_of_what_it_corrects(device):
 
 def test_roots_follow_the_implicit_function_theorem():
     """For x^2 - c, the derivatives of the root sqrt(c) at 4: 1/4, -1/32, 3/256."""
-    root = lambda c: fnp.max(fnp.roots([1.0, 0.0, -c]).real)  # noqa: E731
+    root = lambda c: fnp.max(fnp.roots([1.0, 0.0, -c]).real)
     f = root
     for expected in (2, 1 / 4, -1 / 32, 3 / 256):
         assert f(4.0).item() == pytest.approx(expected, rel=1e-5)
@@ -144,7 +144,7 @@ def test_gradients_flow_to_the_elements_a_set_keeps(device):
 
 def test_weights_of_a_histogram_have_a_gradient(device):
     x = fd.tensor([0.5, 1.5, 1.7, 9.0], device=device)
-    f = lambda w: fnp.histogram(x, [0.0, 1.0, 2.0], weights=w)[0]  # noqa: E731
+    f = lambda w: fnp.histogram(x, [0.0, 1.0, 2.0], weights=w)[0]
     assert f(fd.ones(4, device=device)).tolist() == [1, 2]
     assert fd.grad(lambda w: (f(w) * fd.tensor([1.0, 5.0], device=device)).sum())(
         fd.ones(4, device=device)

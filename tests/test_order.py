@@ -118,7 +118,7 @@ def test_sort_is_differentiable_again():
 
 def test_the_choice_is_that_of_the_forward_run():
     x = fd.tensor(draw(40).astype(np.float32))
-    fn = lambda x: ops.topk(ops.sin(x * 3.7) * 1.1 + x / 3.0, 5)[0].sum()  # noqa: E731
+    fn = lambda x: ops.topk(ops.sin(x * 3.7) * 1.1 + x / 3.0, 5)[0].sum()
     close(fd.jit(fd.grad(fn))(x), fd.grad(fn)(x).numpy(), 1e-5)
     assert np.count_nonzero(fd.grad(fn)(x).numpy()) == 5
 
@@ -143,10 +143,10 @@ def test_order_errors():
 def test_gather_and_scatter_along_an_axis(device):
     x, g = on(device, [1.0, 2.0, 3.0]), on(device, [1.0, 10.0, 100.0])
     indices = fd.tensor([0, 0, 2], device=device)
-    gather = lambda x: bind(ops.take_along_axis_op, (x, indices), (0,))  # noqa: E731
+    gather = lambda x: bind(ops.take_along_axis_op, (x, indices), (0,))
     exactly(gather(x), [1, 1, 3])
     exactly(fd.grad(lambda x: (gather(x) * g).sum())(x), [11, 0, 100])
-    scatter = lambda x: bind(ops.put_along_axis_op, (x, indices), (0, 4))  # noqa: E731
+    scatter = lambda x: bind(ops.put_along_axis_op, (x, indices), (0, 4))
     exactly(scatter(g), [11, 0, 100, 0])
     exactly(fd.grad(lambda g: (scatter(g) * on(device, [1.0, 2.0, 3.0, 4.0])).sum())(g), [1, 1, 3])
 
@@ -253,8 +253,8 @@ def test_derivatives_along_an_axis():
 
 def test_second_derivatives_are_jax_s(x64):
     x = draw(5)
-    mine = lambda x: (ops.cumprod(x) * ops.sort(x * x)).sum()  # noqa: E731
-    theirs = lambda x: (jnp.cumprod(x) * jnp.sort(x * x)).sum()  # noqa: E731
+    mine = lambda x: (ops.cumprod(x) * ops.sort(x * x)).sum()
+    theirs = lambda x: (jnp.cumprod(x) * jnp.sort(x * x)).sum()
     close(fd.jit(hessian(mine))(fd.tensor(x)), jax.jit(jax.hessian(theirs))(x), 1e-9)
 
 

@@ -241,7 +241,7 @@ def test_empty_batch(device):
     x = fd.zeros((0, 2, 4, 4), device=device)
     for fn in (lambda x: F.max_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2), lambda x: F.adaptive_avg_pool2d(x, 2)):
         assert fn(x).shape == (0, 2, 2, 2)
-        assert fd.grad(lambda x: fn(x).sum())(x).shape == x.shape  # noqa: B023
+        assert fd.grad(lambda x: fn(x).sum())(x).shape == x.shape  # noqa: B023  # called in the same round of the loop
 
 
 # --- errors

@@ -257,7 +257,7 @@ def test_ties_of_70000_halves_are_counted_exactly(device):
 
 def test_max_decides_the_same_inside_jit():
     x = fd.tensor(draw(50).astype(np.float32))
-    fn = lambda x: ops.max(ops.sin(x * 3.7) * 1.1 + x / 3.0)  # noqa: E731
+    fn = lambda x: ops.max(ops.sin(x * 3.7) * 1.1 + x / 3.0)
     close(fd.jit(fd.grad(fn))(x), fd.grad(fn)(x).numpy(), 1e-6)
     assert np.count_nonzero(fd.jit(fd.grad(fn))(x).numpy()) == 1
 
@@ -322,7 +322,7 @@ def test_variance_at_a_large_offset(device):
 
 def test_norm_at_zero(device):
     def report(x, p):
-        norm = lambda x: ops.norm(x, p)  # noqa: E731
+        norm = lambda x: ops.norm(x, p)
         squared = fd.grad(lambda x: norm(x) ** 2)(x)
         return norm(x), fd.grad(norm)(x), hessian(norm)(x), squared, jvp(norm, (x,), (x + 1,))[1]
 
@@ -455,7 +455,7 @@ def test_masked_log_softmax_drops_what_is_masked(device):
     mask = fd.tensor(MASK, device=device)
     half = np.float32(math.log(0.5))
     exactly(ops.log_softmax(x, where=mask), [[half, half, -INF], [-INF] * 3, [half, -INF, half]])
-    fn = lambda x: ops.where(mask, ops.log_softmax(x, where=mask) * x, 0).sum()  # noqa: E731
+    fn = lambda x: ops.where(mask, ops.log_softmax(x, where=mask) * x, 0).sum()
     close(fd.grad(fn)(x), [[half, half, 0], [0, 0, 0], [half, 0, half]], 1e-6)
     exactly(fd.grad(lambda x: ops.log_softmax(x, where=mask)[0, 0])(x), [[0.5, -0.5, 0], [0, 0, 0], [0, 0, 0]])
 

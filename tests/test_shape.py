@@ -222,7 +222,7 @@ def test_derivatives_are_jaxs(name):
         tolerance = 1e-5 if name == "astype" else 1e-12
         for device in DEVICES.values():
             numpy = device.name == "numpy"  # computes all in no time; XLA compiles
-            found = execute(device, lambda a: ours(fn, *a, weigh, numpy), (xs, vs))  # noqa: B023
+            found = execute(device, lambda a: ours(fn, *a, weigh, numpy), (xs, vs))  # noqa: B023  # called in the same round of the loop
             for got, expected in zip(found, want, strict=numpy):
                 np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=device.name)
 

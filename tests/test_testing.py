@@ -303,7 +303,7 @@ def unsaid(declare):
 
 def off_on_numpy(declare):
     """Two backends, two values."""
-    numpy_impl = lambda xp, x: xp.exp(x * xp.asarray(1.02, x.dtype))  # noqa: E731
+    numpy_impl = lambda xp, x: xp.exp(x * xp.asarray(1.02, x.dtype))
     return declare(
         elementwise, "off_on_numpy", exp, lambda out: out, numpy_impl=numpy_impl, samples=ONE, promote="float"
     )
@@ -338,7 +338,7 @@ def skew_alone(declare):
 
 def sums_rows(declare):
     """A rule for rows that mixes them."""
-    batch = lambda op, inputs, mapped, size, params: bind(op, inputs)  # noqa: E731
+    batch = lambda op, inputs, mapped, size, params: bind(op, inputs)
     return declare(nondiff, "sums_rows", lambda xp, x: xp.sum(x), samples=Samples([(((3, 2),), {})]), batch=batch)
 
 
@@ -351,13 +351,13 @@ def sweeping() -> bool:
 
 def changes_its_mind(declare):
     """Another value when it is computed again during backward."""
-    impl = lambda xp, x: 2.0 * x if sweeping() else 1.0 * x  # noqa: E731
+    impl = lambda xp, x: 2.0 * x if sweeping() else 1.0 * x
     return declare(elementwise, "changes_its_mind", impl, 1, samples=ONE)
 
 
 def widens(declare):
     """Half precision in, single precision out."""
-    impl = lambda xp, x: xp.exp(x) * xp.ones((), "float32")  # noqa: E731
+    impl = lambda xp, x: xp.exp(x) * xp.ones((), "float32")
     return declare(elementwise, "widens", impl, lambda x: x.exp(), samples=ONE, promote="float")
 
 
@@ -386,7 +386,7 @@ def never_empty(declare):
 
 def unmasked(declare):
     """Zero times infinity."""
-    rule = lambda g, x: mul(g, 1 / x)  # noqa: E731
+    rule = lambda g, x: mul(g, 1 / x)
     return declare(custom, "unmasked", lambda xp, x: xp.log(x), vjp=rule, jvp=rule, samples=ONE, promote="float")
 
 

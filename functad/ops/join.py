@@ -101,8 +101,8 @@ def _pull_all(op: Op, cut: Op) -> Any:
     return pull
 
 
-concatenate_op.pull = _pull_all(concatenate_op, split_op)  # type: ignore[method-assign]
-stack_op.pull = _pull_all(stack_op, unstack_op)  # type: ignore[method-assign]
+concatenate_op.pull = _pull_all(concatenate_op, split_op)  # type: ignore[method-assign]  # one pull for all inputs together
+stack_op.pull = _pull_all(stack_op, unstack_op)  # type: ignore[method-assign]  # one pull for all inputs together
 
 
 @explained
@@ -436,5 +436,5 @@ def _padded_by_index(x: Any, widths: Any, mode: str) -> Any:
         if pair != (0, 0):
             if not x.shape[axis]:
                 raise ShapeError(f"pad: mode={mode!r} cannot extend axis {axis} of shape {x.shape}, which is empty.")
-            x = _gathered(x, np.pad(np.arange(x.shape[axis]), pair, mode), axis)  # type: ignore[call-overload]
+            x = _gathered(x, np.pad(np.arange(x.shape[axis]), pair, mode), axis)  # type: ignore[call-overload]  # the modes are checked above
     return x

@@ -118,7 +118,7 @@ def _reached(xp: Any, x: Any, *gs: Any, batch: int) -> Any:
     told = False
     for g in gs:
         told |= xp.any(g != 0, axis=tuple(range(batch, g.ndim)))
-    return xp.isfinite(x) | told.reshape(told.shape + (1,) * (x.ndim - batch))  # type: ignore[attr-defined]
+    return xp.isfinite(x) | told.reshape(told.shape + (1,) * (x.ndim - batch))  # type: ignore[attr-defined]  # an array, which has a shape
 
 
 reached_op = nondiff(

@@ -92,7 +92,7 @@ class _Solve(Op):
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         if not wanted[0] or not wanted[1]:
             return super().pull(g, res, wanted)
-        of_right = self.pulls[1](res, g)  # type: ignore[misc]
+        of_right = self.pulls[1](res, g)  # type: ignore[misc]  # both inputs have a rule
         return [guarded(self.of_matrix)(of_right, res.out, *res.params), of_right]
 
 

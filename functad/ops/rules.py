@@ -245,7 +245,7 @@ def _sum_rows_to(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: in
 def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None:
     if partial is None:
         return None
-    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]
+    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]  # a callable is a rule, never None
 
     def pull(g: Any, shape: tuple[int, ...], *args: Any) -> Any:
         return unbroadcast(product(g, partial(*args) if callable(partial) else partial), shape)
@@ -256,7 +256,7 @@ def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None
 def _elementwise_push(op: Op, partial: Partial) -> Derivative | None:
     if partial is None:
         return None
-    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]
+    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]  # a callable is a rule, never None
 
     def push(t: Any, out: Any, *args: Any) -> Any:
         return broadcast(product(t, partial(*args) if callable(partial) else partial), out.shape)

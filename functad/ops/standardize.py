@@ -140,4 +140,4 @@ normalize_op: Op = custom(
     samples=Samples([_cases(True, (3, 4), (1,), (4,), (4,)), _cases(False, (2, 3, 2), (0, 2), (3, 1), ())]),
     doc="Standardized along axes, times a weight, plus a bias; half types are rounded once.",
 )  # fmt: skip
-normalize_op.pull = _pull_both  # type: ignore[method-assign]
+normalize_op.pull = _pull_both  # type: ignore[method-assign]  # one pull for all inputs together
