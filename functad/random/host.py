@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _CHUNK = 1 << 14  # numbers whose bits stay in the cache
 _COMPILING = 5e-2  # seconds that a program takes to compile, about
-_PER_CALL, _PER_NUMBER = 1e-4, 2e-8  # seconds that a draw on the host takes
+_PER_CALL, _PER_NUMBER = 2e-4, 2e-8  # seconds that a tensor made on the host takes
 
 _spent: dict[Any, float] = {}
 _lock = threading.Lock()
@@ -54,14 +54,14 @@ def concrete(key: Any, initial: bool = False) -> tuple[Device, Array] | None:
     return key.device, np.asarray(value)
 
 
-def is_cheaper(what: Any, count: int = 0) -> bool:
-    """Whether to draw on the host once more, rather than to compile a program for `what` that draws `count` numbers.
+def is_cheaper(what: Any, count: int = 0, tensors: int = 1) -> bool:
+    """Whether to draw on the host once more, rather than to compile a program for `what` that makes `count` numbers.
 
     As long as all the draws so far took less than compiling does.
     """
     with _lock:
-        spent = _spent.get(what, 0.0) + _PER_CALL + _PER_NUMBER * count
-        if spent > max(_COMPILING, _PER_CALL + _PER_NUMBER * min(count, 1 << 22)):
+        spent = _spent.get(what, 0.0) + _PER_CALL * tensors + _PER_NUMBER * count
+        if spent > max(_COMPILING, _PER_NUMBER * min(count, 1 << 22) + _PER_CALL):
             return False
         _spent[what] = spent
         return True
@@ -157,7 +157,7 @@ def noise(
 def derived(what: str, key: Any, first: int, count: int, initial: bool = False) -> list[Tensor] | None:
     """The keys of a key and of the numbers from `first`; None where a program is to make them."""
     found = concrete(key, initial)
-    if found is None or not is_cheaper((what, count), count):
+    if found is None or not is_cheaper((what, count), count, count):
         return None
     return [_put(found[0], row) for row in keys(found[1], first, count)]
 
