@@ -224,7 +224,7 @@ def test_frames_from_product_to_xla(call, budget, monkeypatch):
 
     monkeypatch.setattr(mul, "impl", seen)
     length = 1000 + next(_lengths)  # a shape that was not compiled before
-    call(fd.ones((2, length), device=fd.Device.cpu()))
+    call(fd.ones((2, length), device=fd.Device.cpu(fusion=False)))  # recorded ops are run later, from elsewhere
     assert paths, "the implementation did not run"
     assert len(paths[0]) <= budget, " -> ".join(paths[0])
 

@@ -166,3 +166,26 @@ def test_backward_of_what_is_reached_from_outside_says_what_to_do():
     model = nn.Linear(2, 1, device=CPU().autodiff())
     with pytest.raises(fd.errors.NotTrackedError, match=r"as an argument.*fd\.value_and_grad"):
         fd.jit(lambda x: model.weight.grad(model(x).sum().backward()))(fd.ones((1, 2)))
+
+
+def test_a_custom_rule_is_used_or_refused_in_object_style():
+    """Where the function differentiates itself the tape outside cannot see the rule: no other number comes out."""
+    square = fd.custom_vjp(lambda x: x * x)
+    square.defvjp(lambda x: (x * x, x), lambda x, g: (100 * x * g,))
+    w = fd.tensor(3.0, device=fd.Device.numpy().autodiff()).require_grad()
+    assert fd.jit(square)(w).backward()[w].item() == 300.0
+
+    @fd.jit
+    def step(w):
+        loss = square(w)
+        return loss, loss.backward()[w]
+
+    loss, g = step(w)
+    assert (loss.item(), g.item()) == (9.0, 300.0)
+    with pytest.raises(fd.errors.NotDifferentiableError, match="differentiates itself"):
+        loss.backward()
+    second = fd.tensor(3.0, device=fd.Device.numpy().autodiff(order=2)).require_grad()
+    g = fd.jit(lambda w: square(w).backward()[w])(second)
+    assert g.item() == 300.0
+    with pytest.raises(fd.errors.NotDifferentiableError, match="differentiates itself"):
+        g.backward()

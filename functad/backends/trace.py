@@ -91,6 +91,8 @@ class Program:
 class Trace(BaseBackend):
     """Writes ops down at one level. The value of its tensors is the number of a variable."""
 
+    ruled = False  # whether rules of the user's ran at a level above, which leave no trace in the program
+
     def __init__(self, level: Level, base: BaseBackend, what: str):
         super().__init__()
         self.level = level

@@ -10,7 +10,7 @@ from functad import dtypes, tree
 from functad.backends.autodiff import Autodiff
 from functad.backends.batch import Axes
 from functad.backends.trace import Program
-from functad.dispatch import Handle, base_tensor, bind
+from functad.dispatch import Handle, base_tensor, bind, tracing
 from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -147,6 +147,8 @@ class CustomOp(PythonOp):
 
     def recorded(self, tracked: tuple[bool, ...]) -> Op:
         self.check_static(tracked)
+        if (trace := tracing.get()) is not None:
+            trace.ruled = True
         return _FromVjp(self, tracked) if self.bwd is not None else _FromJvp(self, tracked)
 
     def joined(self, moving: tuple[bool, ...]) -> Op:

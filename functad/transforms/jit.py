@@ -16,7 +16,7 @@ from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_backend, bind, tracing
-from functad.errors import ArgumentError, ArgumentTypeError
+from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
 from functad.levels import deeper
 from functad.ops.operand import operand
 from functad.ops.rules import is_strict
@@ -25,7 +25,7 @@ from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import PLAIN, Captures
 from functad.transforms.jit_entries import Entry, Last, about, gradient_of, is_fixed, shared_among
-from functad.transforms.styles import call_in_style, ends_of, lifted, styles_of
+from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
 _PLAIN = {Tensor}
@@ -296,8 +296,14 @@ class Jitted:
                 bool(styles),
             )
             if ends is not None and styles:
-                traced = [x if end is None else trace.detach(x) for x, end in zip(traced, ends, strict=True)]
+                kept = [end is None or end is RULED for end in ends]
+                traced = [x if keep else trace.detach(x) for x, keep in zip(traced, kept, strict=True)]
             program = trace.program(traced)
+        if styles and ends is None and trace.ruled:
+            try:  # without the tape inside, rules of the user's are written down with the ops
+                return self._write_down(static, structure, tensors, outside, base, params, None)
+            except NotTrackedError:  # it differentiates itself
+                ends = (RULED,) * len(traced)
         self.compilations += 1
         places = {id(x): i for i, x in enumerate(outside)}
         number = iter(range(len(traced)))

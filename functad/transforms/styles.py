@@ -7,11 +7,13 @@ parameters, an optimiser's state, gradients), or an intermediate, which alone is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from functad.device import Device, GradientCheckpointing
-from functad.dispatch import Handle, base_backend
+from functad.dispatch import Handle, base_backend, bind
+from functad.errors import NotDifferentiableError
 from functad.levels import BASE
+from functad.ops.op import Op
 from functad.tape import Leaf
 
 
@@ -91,17 +93,36 @@ def ends_of(found: Sequence[Any], inputs: Sequence[Any], trace: Any, styled: boo
             ends.append(End(None, level[1], x._backend.strategy) if own else End(None))
         else:
             ends.append(None)
-    return None if all(end is None for end in ends) else tuple(ends)
+    if all(end is None for end in ends):
+        return None
+    return tuple([RULED if end is None and trace.ruled else end for end in ends])
+
+
+def _refuse() -> NoReturn:
+    raise NotDifferentiableError(
+        "fd.jit: this result is being differentiated, but the function that made it differentiates itself (backward() or "
+        "value_and_grad inside) and uses custom_vjp or custom_jvp, whose rules the tape outside does not see. Differentiate "
+        "inside only, or return the value for it from a jitted function of its own."
+    )
+
+
+_RULED = Op("recorded_once", lambda xp, x: x)
+_RULED.pulls = [_RULED.derivative(lambda g: _refuse(), 1)]
+_RULED.pushes = [_RULED.derivative(lambda t: _refuse(), 1)]
+
+
+RULED = End(None, order=-1)
+"""What is recorded outside, by a tape that does not see the rules which made it."""
 
 
 def call_in_style(call: Callable[..., Any], op: Any, inputs: Sequence[Any], ends: Ends) -> Any:
     """The outputs of an op, each as `ends` says; `call` records it, unless there is nothing to record."""
     if any(x._backend.level != BASE and not x._backend.level[1] for x in inputs):
         return call(op, inputs)  # a transform that is open may differentiate all of it
-    outs = call(op, inputs if None in ends else [_off(x) for x in inputs])
+    outs = call(op, inputs if None in ends or RULED in ends else [_off(x) for x in inputs])
     made: list[Any] = []
     for x, end in zip(outs, ends, strict=True):
-        made.append(x if end is None else _ended(x, end, inputs, made))
+        made.append(x if end is None else bind(_RULED, [x]) if end is RULED else _ended(x, end, inputs, made))
     return made
 
 
