@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import hypothesis
 import pytest
 
 # Most of the time goes into compiling thousands of tiny programs, and their speed is not what is tested.
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+QUICK = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+QUICK += ["--xla_cpu_parallel_codegen_split_count=1"]
+if version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
+    QUICK += ["--xla_cpu_use_fusion_emitters=false"]
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {' '.join(QUICK)}".strip()
 
 import functad as fd  # noqa: E402  # XLA reads its flags once
 from functad.levels import open_depth  # noqa: E402
