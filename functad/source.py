@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import CodeType
 from typing import TypeAlias
 
-OURS = __file__.rpartition("/")[0]
+OURS = __file__.rpartition("/")[0] + "/"
 
 Place: TypeAlias = tuple[CodeType, int]
 
@@ -17,6 +18,14 @@ def user_place(depth: int = 2) -> Place:
     while frame.f_code.co_filename.startswith(OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
+
+
+def warn(message: str | Warning, kind: type[Warning] = UserWarning) -> None:
+    """A warning that points at the innermost line outside functad."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_code.co_filename.startswith(OURS) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def line_of(place: Place) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
@@ -42,6 +43,12 @@ class ModuleType(ABCMeta):
             kind._specs = specs_of(kind)
         tree.register(kind, _flatten, Layout.build)
         return kind
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What help shows: the arguments of `__init__`, and not those of the call above it."""
+        found = inspect.signature(cls.__init__)  # type: ignore[misc]  # read, and not called
+        return found.replace(parameters=[*found.parameters.values()][1:], return_annotation=found.empty)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """An instance, closed."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from functad.errors import FunctadWarning
 from functad.records import weights
+from functad.source import warn
 
 
 class PartialLoadWarning(FunctadWarning):
@@ -26,5 +26,5 @@ def load(module: Any, path: Any, strict: bool, names: Any, dtype: Any) -> Any:
     """The Module with the tensors of a file; what did not fit is said in a warning."""
     new, report = weights.load_into(module, path, strict, names, dtype)
     if not report.complete:
-        warnings.warn(PartialLoadWarning(f"{path}: {report}", report), stacklevel=3)
+        warn(PartialLoadWarning(f"{path}: {report}", report))
     return new

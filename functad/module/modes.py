@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from functad.module.layout import Found, is_module, rebuild, walk
 from functad.ops.operand import operand
 from functad.ops.transfer import stop_gradient
 from functad.param import Home, Mark, Param, as_leaf, own_leaf, wrap
+from functad.source import warn
 
 _ELSEWHERE: Home = (1, GradientCheckpointing.DISABLED)
 
@@ -93,12 +93,11 @@ def to_device(module: Any, device: Device) -> Any:
     out = rebuild(module, change)
     if cut:
         listed = ", ".join(cut[:4]) + (f" and {len(cut) - 4} more" if len(cut) > 4 else "")
-        warnings.warn(
+        warn(
             f"to_device recorded the move of {listed}: on {device!r} these parameters are intermediates, and their "
             "gradients belong to the parameters of the model that was moved. To train on the new device write "
             "model = model.fork(device); to infer there, model.valid().to_device(device).",
             IntermediateParamsWarning,
-            stacklevel=3,
         )
     return out
 

@@ -11,6 +11,7 @@ from functad.errors import ArgumentError, ArgumentTypeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import keys_for
+from functad.ops.operand import operand
 
 
 class Sequential(Module):
@@ -112,6 +113,7 @@ class Flatten(Module):
 
     def forward(self, x: Any) -> Any:
         """`x`, reshaped."""
+        x = operand(x, where="Flatten")
         start, end = self.start_axis % max(x.ndim, 1), self.end_axis % max(x.ndim, 1)
         if start > end:
             raise ArgumentError(f"Flatten: start_axis={start} is after end_axis={end} for x of shape {x.shape}.")
@@ -126,6 +128,7 @@ class Unflatten(Module):
 
     def forward(self, x: Any) -> Any:
         """`x`, reshaped."""
+        x = operand(x, where="Unflatten")
         axis = self.axis % x.ndim
         return x.reshape(*x.shape[:axis], *self.sizes, *x.shape[axis + 1 :])
 

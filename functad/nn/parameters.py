@@ -12,6 +12,7 @@ from functad import dtypes, random
 from functad.creation import full
 from functad.device import Device, checked
 from functad.errors import ArgumentError, ArgumentTypeError
+from functad.ops.operand import operand
 from functad.param import Param
 from functad.random import host
 from functad.random.keys import checked_key, on_host
@@ -72,6 +73,21 @@ def normal(key: Any, shape: Any, dtype: Any, std: float, mean: float | None, dev
         return made
     drawn = random.normal(key, shape, dtype, device=device) * std
     return drawn if mean is None else drawn + mean
+
+
+def entered(layer: str, x: Any, like: Any = None) -> Any:
+    """What a layer is called with, as a float tensor: of a dtype of its own, or else that of `like`."""
+    x = operand(x, like, where=layer)
+    if dtypes.is_inexact(x.dtype):
+        return x
+    return x.astype(dtypes.float_of(x.dtype) if like is None else like.dtype)
+
+
+def beside(layer: str, states: Any, x: Any) -> Any:
+    """States, one or a tuple, as tensors beside `x`."""
+    if isinstance(states, tuple):
+        return tuple([beside(layer, s, x) for s in states])
+    return states if isinstance(states, Tensor) else operand(states, x, x.dtype, layer)
 
 
 def two_keys(key: Any) -> list[Tensor]:

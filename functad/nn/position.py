@@ -11,7 +11,7 @@ from functad import dtypes, ops
 from functad.creation import arange
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
-from functad.nn.parameters import at_least
+from functad.nn.parameters import at_least, entered
 from functad.ops.operand import operand
 from functad.tensor import Tensor
 
@@ -34,6 +34,7 @@ class SinusoidalEncoding(Module):
 
     def forward(self, x: Any, offset: int = 0) -> Any:
         """`x` of shape (..., time, d_model) plus the encoding of positions `offset`, `offset + 1`, ..."""
+        x = entered("SinusoidalEncoding", x)
         _check("SinusoidalEncoding", x, self.d_model)
         positions = np.arange(x.shape[-2])[:, None] + offset
         angles = positions * np.exp(np.arange(0, self.d_model, 2) * (-math.log(self.base) / self.d_model))
@@ -67,6 +68,7 @@ class RotaryEncoding(Module):
 
     def forward(self, x: Any, offset: Any = 0) -> Any:
         """`x` of shape (..., time, head_dim), turned; positions start at `offset`, an int or a tensor."""
+        x = entered("RotaryEncoding", x)
         _check("RotaryEncoding", x, self.head_dim)
         half = self.head_dim // 2
         rates = operand(np.exp(np.arange(half) * (-math.log(self.base) / half)), x, dtypes.float32)

@@ -10,7 +10,7 @@ from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
-from functad.nn.parameters import Maker, at_least, fan_bound
+from functad.nn.parameters import Maker, at_least, beside, entered, fan_bound
 from functad.param import Param
 from functad.tensor import Tensor
 from functad.transforms.control_flow import scan
@@ -76,10 +76,16 @@ class _Cell(Module):
 
     def forward(self, x: Any, state: Any = None) -> Any:
         """The state after `x` of shape (batch, input_size) or (input_size); zeros before it without a `state`."""
+        x = entered(type(self).__name__, x, self.weight_ih)
         _check_width(type(self).__name__, x, self.input_size)
         if state is None:
             h = zeros((*x.shape[:-1], self.hidden_size), x.dtype, x.device)
             state = (h, h) if self._gates == 4 else h
+        elif self._gates == 4:
+            h, c = state
+            state = beside(type(self).__name__, (h, c), x)
+        else:
+            state = beside(type(self).__name__, state, x)
         given = _affine(x, self.weight_ih, self.bias_ih)
         return type(self)._step(state, given, self.weight_hh, self.bias_hh, F.tanh)[0]
 
@@ -161,7 +167,10 @@ class _Recurrent(Module):
                 these for an LSTM; zeros without it.
             key: what dropout between layers draws from in training.
         """
+        x = entered(type(self).__name__, x, getattr(self, "weight_ih_l0"))  # noqa: B009  # a field made by setattr
         _check_width(type(self).__name__, x, self.input_size)
+        if state is not None:
+            state = beside(type(self).__name__, tuple(state) if self._gates == 4 else state, x)
         if x.ndim not in (2, 3):
             raise ShapeError(f"{type(self).__name__}: x must have 2 or 3 axes, got shape {x.shape}.")
         batched = x.ndim == 3
@@ -293,6 +302,7 @@ class Bidirectional(Module):
 
     def forward(self, x: Any, state: Any = (None, None), *, key: Any = None) -> tuple[Any, Any]:
         """The outputs side by side, and the pair of last states; `state` is a pair too."""
+        x = entered("Bidirectional", x)
         axis = 1 if getattr(self.ahead, "batch_first", False) and x.ndim == 3 else 0
         keys = (None, None) if key is None else random.split(key)
         out, last = self.ahead(x, state[0], key=keys[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from functad.module.layout import walk
 from functad.ops.operand import operand
 from functad.ops.rules import widen
 from functad.param import Param, ParamId
+from functad.source import warn
 from functad.tensor import Tensor
 
 _MOST_NAMED = 6
@@ -146,17 +146,13 @@ def _of_tree(grads: Any, model: Module) -> tuple[dict[ParamId, Tensor], dict[str
     return found, missing
 
 
-def warn_of_missing(missing: Mapping[str, str], stacklevel: int = 3) -> None:
+def warn_of_missing(missing: Mapping[str, str]) -> None:
     """Name the parameters that got no gradient, and say why."""
     if missing:
         lines = [f"{path}: {why}" for path, why in list(missing.items())[:_MOST_NAMED]]
         if len(missing) > _MOST_NAMED:
             lines.append(f"... and {len(missing) - _MOST_NAMED} more")
-        warnings.warn(
-            f"{len(missing)} parameter(s) got no gradient:\n  " + "\n  ".join(lines),
-            MissingGradientsWarning,
-            stacklevel=stacklevel + 1,
-        )
+        warn(f"{len(missing)} parameter(s) got no gradient:\n  " + "\n  ".join(lines), MissingGradientsWarning)
 
 
 def _sum(total: Any, g: Any) -> Any:

@@ -426,7 +426,7 @@ def _filled(params: list[Any], grads: list[Any], source: Any, plan: Plan) -> lis
     if len(missing) == len(params):
         name, why = next(iter(missing.items()))
         raise ArgumentError(f"step: none of the {len(params)} parameters has a gradient. {name}: {why}")
-    warn_of_missing(missing, stacklevel=3)
+    warn_of_missing(missing)
     return [zeros_like(_off_tape(x)) if g is None else g for x, g in zip(params, grads, strict=True)]
 
 
