@@ -68,6 +68,11 @@ def draw(op: Op, seed: int = 0) -> list[Case]:
     return cases
 
 
+def smallest(cases: Sequence[Case], count: int) -> list[int]:
+    """Where the cases with the fewest elements are, in their order."""
+    return sorted(sorted(range(len(cases)), key=lambda i: sum(np.size(x) for x in cases[i].inputs))[:count])
+
+
 def generator(op: Op, seed: int) -> np.random.Generator:
     """A generator of its own for each op, so that adding one moves no other's numbers."""
     return np.random.default_rng([seed, zlib.crc32(op.name.encode())])
