@@ -78,6 +78,7 @@ def deep_chain() -> dict[str, float]:
     found = {"64 layers, jax.jit": peak_of(lambda: jitted(jw).block_until_ready())}
     for name, device in {
         "functad": DEVICE.autodiff(),
+        "functad, gradient_checkpointing()": DEVICE.autodiff().gradient_checkpointing(),
         "functad, op by op": fd.Device.cpu(fusion=False).autodiff(),
         "functad, op by op, gradient_checkpointing()": fd.Device.cpu(fusion=False).autodiff().gradient_checkpointing(),
     }.items():

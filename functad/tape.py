@@ -83,6 +83,7 @@ class _Made:
     tracked = True
     retained: bool = False  # whether its own gradient is kept
     recompute: bool = False
+    depth: int = 0  # how many ops in a row are recomputed up to here
     origins: tuple[Origin, ...] | None = None
 
 

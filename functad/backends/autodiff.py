@@ -23,6 +23,7 @@ from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, fr
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
+_MOST_RECOMPUTED = 8  # ops in a row
 _new = object.__new__
 _frame = sys._getframe
 
@@ -172,7 +173,10 @@ class Autodiff:
         dtype: Any,
     ) -> Node:
         """A node with what its rule needs and where it came from."""
-        recompute = self.balanced and op.cost is Cost.MEMORY and dtype is not None
+        depth = 0
+        if self.balanced and op.cost is Cost.MEMORY and dtype is not None:
+            depth = 1 + max([c.depth for c in contexts if type(c) is Node], default=0)
+        recompute = 0 < depth < _MOST_RECOMPUTED  # a chain is kept at intervals, or backward would hold all of it again
         parents: list[AnyNode | None] = []
         kept: list[Any] = []
         leaves: Any = None
@@ -198,7 +202,10 @@ class Autodiff:
                 kept.append(parent)
             i += 1  # noqa: SIM113  # enumerate over zip costs a tuple more
         made = out if plan.keeps_out and not recompute else None
-        return Node(op, params, tuple(parents), tuple(kept), made, shape, dtype, leaves, origins, recompute)
+        node = Node(op, params, tuple(parents), tuple(kept), made, shape, dtype, leaves, origins, recompute)
+        if recompute:
+            node.depth = depth
+        return node
 
     def _untracked(self, out: Any, contexts: Sequence[AnyNode | None]) -> Any:
         """Wrap `out` as a constant, which remembers where it came from."""
