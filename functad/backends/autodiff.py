@@ -315,9 +315,9 @@ class Autodiff:
     def _deferred(self, x: Tensor, release: bool) -> Gradients | None:
         """The gradients of a tensor whose op has not run yet, by the structure of the whole."""
         entry = x._entry
-        if entry is None or not (recording := entry.recording):
+        if entry is None or not entry.deferred:
             return None
-        found = recording.fusion.pull(x, release)
+        found = entry.recording.fusion.pull(x, release)
         return None if found is None else Gradients.of(self.level, found)
 
     def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:

@@ -11,7 +11,6 @@ whether and when it is compiled in `fusion_compile`.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -25,12 +24,12 @@ from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import Compiler, resume, weigh
-from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record
+from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_state import CONSTANT, Kind, State
-from functad.backends.fusion_structure import Origins, Plan, origins_of, summary
+from functad.backends.fusion_structure import Origins, Plan, is_consumed, leaves_of, origins_of, summary
 from functad.backends.pulls import Pulls
 from functad.backends.staged import StagedOp
-from functad.backends.xla import Xla, compiled
+from functad.backends.xla import EXACT, Xla, compiled
 from functad.device import FUSED
 from functad.dispatch import pending as local
 from functad.dtypes import DType
@@ -185,14 +184,33 @@ class Fusion(BaseBackend):
             self.end(recording)
         if token.context is not None:
             return token.context
-        made = recording.made.get(token.place)
-        if made is None and recording.released:
-            return self._consumed(recording, token)
+        place = token.place
+        made = recording.made.get(place)
         if made is None:
-            plan = self._plan(recording, tuple(sorted({token.place, *recording.live})), (), None)
-            _concrete(lambda: self._graph(recording, plan))
-            made = recording.made[token.place]
+            if is_consumed(recording, place):
+                return self._consumed(recording, token)
+            if recording.tokens is not None:  # another thread goes on with it
+                self._unfold(recording, (place, *[t.place for t in list(recording.tokens)]))
+            else:
+                plan = self._plan(recording, (place,), (), None, staged=True)
+                whole = plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_staged)
+                _concrete(lambda: (self._graph if whole else self._replay)(recording, plan))
+            made = recording.made[place]
         return made._context
+
+    def unfold(self, token: Token) -> None:
+        """Have every op of a recording on the tape as a node of its own, as if it had not been recorded."""
+        recording = token.recording
+        if local.recording is recording:
+            self.end(recording)
+        if token.context is None and recording.live and not is_consumed(recording, token.place):
+            self._unfold(recording, recording.live)
+
+    def _unfold(self, recording: Recording, places: tuple[int, ...]) -> None:
+        missing = tuple(sorted({p for p in places if p not in recording.made and recording.state.tracks(p)}))
+        if missing:
+            plan = self._plan(recording, missing, (), None)
+            _concrete(lambda: self._replay(recording, plan))
 
     def _consumed(self, recording: Recording, token: Token) -> Node:
         """The context of a result whose residuals were released."""
@@ -201,8 +219,11 @@ class Fusion(BaseBackend):
             assert step.parent is not None
             step = step.parent
         shape, dtype = step.types[token.place - step.first]
-        parents = tuple([x._context for x in recording.knowns if x._backend is recording.tape and x._context.tracked])
-        node = Node(step.op, step.params, parents, (), None, shape, dtype, _leaves_of(recording), None, False)
+        tape = recording.tape
+        parents = tuple(
+            [x._context for x in recording.knowns if x is not None and x._backend is tape and x._context.tracked]
+        )
+        node = Node(step.op, step.params, parents, (), None, shape, dtype, leaves_of(recording), None, False)
         node.inputs = None
         return node
 
@@ -229,22 +250,30 @@ class Fusion(BaseBackend):
     def pull(self, x: Tensor, release: bool) -> Swept | None:
         """Gradients of a recorded result; None if backward must walk the tape."""
         token = x._entry
-        recording = token.recording
-        if local.recording is not recording or not recording.state.tracks(token.place):
+        recording, place = token.recording, token.place
+        mine = local.recording is recording
+        if not mine and (token.context is not None or recording.tokens is not None or place in recording.made):
             return None
-        local.recording = None
-        recording.released = release
-        plan, tokens = self._close(recording, token.place)
+        if not recording.state.tracks(place) or is_consumed(recording, place):
+            return None
+        if mine:
+            local.recording = None
+            plan, tokens = self._close(recording, place)
+        else:  # it has been looked at before: what backward needs is computed with it
+            plan, tokens = self._plan(recording, (), (), place), []
+        if release:
+            recording.released += (place,)
         if self.compiler.ready(plan, recording.x64, self._build_backward):
             arrays = _concrete(lambda: self._call(plan, recording))
-            found = self._swept(recording, plan, arrays)
+            found = self._swept(recording, plan, arrays, release)
             weigh(plan, False)
         else:
             gradients: list[Any] = []
             arrays = _concrete(lambda: self._replay(recording, plan, gradients, release))
             found = gradients[-1]
             weigh(plan, plan.met == 1)
-        self._settle(recording, plan, tokens, arrays)
+        if mine:
+            self._settle(recording, plan, tokens, arrays)
         return found
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
@@ -263,11 +292,11 @@ class Fusion(BaseBackend):
 
     def _close(self, recording: Recording, root: int | None) -> tuple[Plan, list[Token]]:
         """What to do with a recording that ends, and the tokens of the results that somebody holds."""
-        tokens = _referenced(recording.tokens)
+        tokens = referenced(recording.tokens)
         live = tuple([t.place for t in tokens])
         below: tuple[int, ...] = ()
         if recording.more:
-            more = _referenced(recording.more)
+            more = referenced(recording.more)
             below = tuple([t.place for t in more])
             tokens += more
         recording.tokens = recording.more = recording.places = None
@@ -275,12 +304,19 @@ class Fusion(BaseBackend):
         if plan.followed:
             recording.live = plan.followed
             if recording.continued:
-                _leaves_of(recording)
+                leaves_of(recording)
         return plan, tokens
 
-    def _plan(self, recording: Recording, live: tuple[int, ...], below: tuple[int, ...], root: int | None) -> Plan:
+    def _plan(
+        self,
+        recording: Recording,
+        live: tuple[int, ...],
+        below: tuple[int, ...],
+        root: int | None,
+        staged: bool = False,  # an op of the tape
+    ) -> Plan:
         plans = recording.state.plans
-        key = (live, below, root, is_strict(), recording.x64)
+        key = (live, below, root, is_strict(), recording.x64, staged)
         plan = plans.get(key)
         if plan is None:
             plan = plans[key] = Plan(recording.state, live, below, root)
@@ -295,34 +331,36 @@ class Fusion(BaseBackend):
         return plan.call(*arrays)
 
     def _build_forward(self, plan: Plan) -> Any:
-        return jax.jit(plan.evaluator(), in_shardings=self.sharding), None
+        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=EXACT), None
 
     def _build_backward(self, plan: Plan) -> Any:
-        return jax.jit(plan.backward(self), in_shardings=self.sharding), None
+        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=EXACT), None
 
     def _build_staged(self, plan: Plan) -> Any:
         return self._staged(plan), self.sharding
 
     def _staged(self, plan: Plan) -> StagedOp:
-        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self)
+        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self, options=EXACT)
         return plan.staged
 
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
-        """The live results, some with a tape that goes on: the structure is one node of it."""
-        if plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_staged):
-            return self._graph(recording, plan)
+        """The live results, some with a tape that goes on; whoever wants their contexts has them made."""
+        if plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_forward):
+            return self._call(plan, recording)
         return self._replay(recording, plan)
 
     def _graph(self, recording: Recording, plan: Plan) -> list[Any]:
-        """The live results as outputs of one op on the tape."""
-        for x, kind in zip(recording.knowns, plan.inputs):  # noqa: B905  # those met later are not read
+        """One result as the output of one op on the tape."""
+        knowns = [recording.knowns[i] for i in plan.where]
+        for x, kind in zip(knowns, plan.inputs, strict=True):
             if kind.role == CONSTANT and type(x._value) is np.ndarray:  # to XLA it would make another structure
                 x._value = self.xla.array(x._value, x._dtype)
         with immediate(recording.x64):
-            op = self._staged(plan)
-            outs = Autodiff.run(recording.tape, op, recording.knowns[: len(plan.inputs)], ())
-        recording.made.update(zip(plan.live, outs, strict=True))
-        return [_array(x) for x in outs]
+            (out,) = Autodiff.run(recording.tape, self._staged(plan), knowns, ())
+        met = [] if recording.tape.functional else origins_of(plan, summary(knowns))[1]
+        out._context.parent.origins = tuple([o for origins in met for o in origins]) or None
+        recording.made[plan.live[0]] = out
+        return [_array(out)]
 
     def _one_by_one(self, recording: Recording, plan: Plan) -> Any:
         """The live results of a structure that no tape follows, op by op."""
@@ -391,63 +429,42 @@ class Fusion(BaseBackend):
             elif taped:
                 token.context = self._constant_context(recording, plan, at)
             token.recording = self.ended
+        if plan.followed:  # what goes on behind the recording holds no more of it than it needs
+            recording.knowns = [x if keep else None for x, keep in zip(recording.knowns, plan.keeps)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
 
     def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:
         shape, dtype = plan.types[at]
         if recording.tape.functional:
             return Leaf(shape, dtype)
-        origins = origins_of(plan, summary(recording.knowns))[0]
+        origins = origins_of(plan, summary([recording.knowns[i] for i in plan.where]))[0]
         return Leaf(shape, dtype, origins=origins.get(plan.live[at], ()))
 
-    def _swept(self, recording: Recording, plan: Plan, results: Any) -> Swept:
+    def _swept(self, recording: Recording, plan: Plan, results: Any, release: bool) -> Swept:
         """The gradients an executable returned, by node."""
         gradients: dict[int, Any] = {}
         knowns = recording.knowns
         at = len(plan.live)
         for i, (shape, dtype) in plan.reached:
-            node = knowns[i]._context
+            node = knowns[plan.where[i]]._context
             if type(node) is not Leaf or node.id in gradients:
-                return self._swept_on(recording, plan, results)
+                return self._swept_on(recording, plan, results, release)
             g = gradients[node.id] = _new(Tensor)
             g._backend, g._value, g._context, g._shape, g._dtype, g._entry = self, results[at], None, shape, dtype, None
             at += 1
         origins: Any = [] if recording.tape.functional else Origins(plan, recording)
         return Swept(gradients, origins)
 
-    def _swept_on(self, recording: Recording, plan: Plan, results: Any) -> Swept:
+    def _swept_on(self, recording: Recording, plan: Plan, results: Any, release: bool) -> Swept:
         """The same where the tape goes on behind some of the tensors from outside."""
         seeds = [
-            (recording.knowns[i]._context, Tensor(self, g, None, *type))
+            (recording.knowns[plan.where[i]]._context, Tensor(self, g, None, *type))
             for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
-        found = sweep(seeds, recording.released)
+        found = sweep(seeds, release)
         if local.recording is not None:
             self.end(local.recording)
         origins = () if recording.tape.functional else Origins(plan, recording)
         return found._replace(origins=[*found.origins, *origins])
-
-
-def _leaves(x: Tensor) -> Any:
-    """The leaves of a tensor from outside, without making the context of a recorded one."""
-    entry = x._entry
-    return _leaves_of(entry.recording) if type(entry) is Token and entry.context is None else x._context.leaves
-
-
-def _leaves_of(recording: Recording) -> Any:
-    if recording.leaves is None:
-        recording.leaves = tuple([_leaves(x) for x in recording.knowns if x._backend is recording.tape])
-    return recording.leaves
-
-
-def _referenced(tokens: list[Token], ours: int | None = None) -> list[Token]:
-    """Those that something besides the list refers to."""
-    most = _OURS if ours is None else ours
-    count = sys.getrefcount
-    return [t for t in tokens if count(t) > most]
-
-
-_OURS = next(n for n in range(9) if not _referenced([Token(None, 0)], n))
-"""What `getrefcount` says there of a token in a list that nothing else refers to; it differs between Pythons."""
 
 
 def _concrete(run: Callable[[], Any]) -> Any:

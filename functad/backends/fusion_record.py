@@ -10,6 +10,7 @@ A tensor whose op is recorded has neither value nor context until somebody reads
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.backends.base import refuse
-from functad.backends.fusion_state import CONSTANT, MOST_STEPS, TRACKED, UNTRACKED, Kind, State, extend
+from functad.backends.fusion_state import CONSTANT, LOOK_BYTES, MOST_STEPS, TRACKED, UNTRACKED, Kind, State, extend
 from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
 from functad.errors import FunctadError
@@ -159,7 +160,7 @@ class Recording:
         self.leaves: Any = None  # of the tape; made when asked for
         self.continued = False  # a tensor from outside was recorded itself
         self.made: dict[int, Tensor] = {}
-        self.released = False
+        self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
 
     def repeat(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
         """The output of an op that was recorded at this point before, else None.
@@ -214,7 +215,7 @@ class Recording:
         """Take the step to `state`: its output, a tensor whose op is recorded."""
         self.state = state
         place = state.place
-        if place is None or state.full:
+        if place is None or state.full or state.heavy:
             return _several(self, state)
         token = _new(Token)
         token.recording = self
@@ -338,10 +339,29 @@ def _several(recording: Recording, state: State) -> Any:
         token = Token(recording, state.first + i)
         recording.tokens.append(token)
         outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
+    if state.heavy and not state.full and _alone(recording) >= LOOK_BYTES:
+        recording.fusion.end(recording)  # what the program has dropped must not be kept here until it reads a value
     if state.full:
         recording.fusion.end(recording)
         local.at_once = _PAUSE  # far too long to be compiled: do not record what will be run op by op
     return tuple(outs) if state.place is None else outs[0]
+
+
+def referenced(things: list[Any], ours: int | None = None) -> list[Any]:
+    """Those that something besides the list refers to."""
+    most = _OURS if ours is None else ours
+    count = sys.getrefcount
+    return [x for x in things if count(x) > most]
+
+
+_OURS = next(n for n in range(9) if not referenced([Token(None, 0)], n))
+"""What `getrefcount` says there of what nothing but a list refers to; it differs between Pythons."""
+
+
+def _alone(recording: Recording) -> int:
+    """The bytes of the tensors from outside that nothing but a recording holds."""
+    all, held = [sum([x.nbytes for x in xs]) for xs in (recording.knowns, referenced(recording.knowns))]
+    return all - held
 
 
 def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) -> State | None:

@@ -18,7 +18,8 @@ CONSTANT, UNTRACKED, TRACKED = range(3)
 """What a tensor from outside is to a recording: one of the base, or one of its tape."""
 
 MOST_STEPS = 2048
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30  # of results
+LOOK_BYTES = 1 << 26  # of results and of tensors from outside, after which it is looked who holds those
 
 
 class Kind:
@@ -53,6 +54,8 @@ class State:
         "dtype",
         "first",
         "full",
+        "heavy",
+        "held",
         "inputs",
         "kinds",
         "novel",
@@ -85,8 +88,8 @@ class State:
         self.place: int | None = None
         self.shape: Any = None
         self.dtype: Any = None
-        self.size = self.count = self.depth = self.bytes = self.novel = self.stamp = 0
-        self.full = False
+        self.size = self.count = self.depth = self.bytes = self.held = self.novel = self.stamp = 0
+        self.full = self.heavy = False
         self.tracked: tuple[bool, ...] = ()
 
     def tracks(self, place: int) -> bool:
@@ -143,7 +146,9 @@ def extend(fusion: Any, parent: State, x64: bool, tape: Any, key: Any) -> State 
     state.shape, state.dtype = outs[0] if single else (None, None)
     state.depth = parent.depth + 1
     state.bytes = parent.bytes + sum([_nbytes(t) for t in outs])
+    state.held = parent.held + state.bytes - parent.bytes + sum([_nbytes(Type(k.shape, k.dtype)) for k in kinds])
     state.full = state.depth >= MOST_STEPS or state.bytes > MOST_BYTES
+    state.heavy = state.held // LOOK_BYTES > parent.held // LOOK_BYTES
     state.taped = tape is not None
     local.types = (state, [*types, *zip(outs, state.tracked, strict=True)])
     fusion.states += 1

@@ -24,6 +24,17 @@ _MOST_ORIGINS = 8
 _NO_NODES = frozenset({Leaf, type(None)})
 
 
+def reach(steps: Sequence[State], wanted: set[int]) -> list[bool]:
+    """Which ops the `wanted` places need; all places they need are added."""
+    needed = [False] * len(steps)
+    for i in range(len(steps) - 1, -1, -1):
+        step = steps[i]
+        if any(p in wanted for p in range(step.first, step.size)):
+            needed[i] = True
+            wanted.update(step.inputs)
+    return needed
+
+
 class Plan:
     """One structure that ends in one way: which results are wanted, and from which one backward starts."""
 
@@ -31,14 +42,13 @@ class Plan:
         self.live = live = tuple(sorted({*held, *below}))
         self.root = root
         self.steps = path(state)
-        self.inputs = [kind for step in self.steps for kind in step.kinds]
         wanted = set(live) if root is None else {*live, root}
-        self.needed = [False] * len(self.steps)
-        for i in range(len(self.steps) - 1, -1, -1):
-            step = self.steps[i]
-            if any(p in wanted for p in range(step.first, step.size)):
-                self.needed[i] = True
-                wanted.update(step.inputs)
+        self.needed = reach(self.steps, wanted)
+        places = [p for step in self.steps for p in range(step.first - len(step.kinds), step.first)]
+        self.reads = [p in wanted for p in places]  # of the tensors from outside
+        self.where = [i for i, read in enumerate(self.reads) if read]
+        kinds = [kind for step in self.steps for kind in step.kinds]
+        self.inputs = [kinds[i] for i in self.where]
         self.count = sum(self.needed)
         self.last: dict[int, list[int]] = {}  # by step, the places that no later one reads
         seen = wanted = set(live) if root is None else {*live, root}
@@ -50,6 +60,11 @@ class Plan:
         self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
         self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
         self.results += [(live.index(p), False, False) for p in below]
+        wanted = set(self.followed)
+        reach(self.steps, wanted)
+        self.keeps = [
+            p in wanted for p in places
+        ]  # whether what goes on behind the recording needs a tensor from outside
         self.on_tape = [k.role != CONSTANT for k in self.inputs]
         self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
         self.novel = sum([step.novel for step in self.steps])
@@ -76,16 +91,19 @@ class Plan:
 
     def arrays(self, knowns: Sequence[Any]) -> list[Any]:
         """The arrays of the tensors from outside, on the tape or below it."""
-        return [x._value._value if taped else x._value for x, taped in zip(knowns, self.on_tape)]  # noqa: B905  # those met later are not read
+        return [
+            knowns[i]._value._value if taped else knowns[i]._value
+            for i, taped in zip(self.where, self.on_tape, strict=True)
+        ]
 
     # --- as programs
 
     def _write(self, inputs: Sequence[Any], taped: bool) -> list[Any]:
         """Run the needed ops on tensors that stand for the recording's knowns; the value at each place."""
         values: list[Any] = []
-        given = iter(inputs)
+        given, reads = iter(inputs), iter(self.reads)
         for step, needed in zip(self.steps, self.needed, strict=True):
-            values += [next(given) for _ in step.kinds]
+            values += [next(given) if next(reads) else None for _ in step.kinds]
             if not needed:
                 values += [None] * len(step.types)
                 continue
@@ -112,9 +130,9 @@ class Plan:
 
         def evaluate(*arrays: Any) -> Any:
             values: list[Any] = []
-            given = iter(arrays)
+            given, reads = iter(arrays), iter(self.reads)
             for i, (step, want) in enumerate(zip(steps, needed, strict=True)):
-                values += [next(given) for _ in step.kinds]
+                values += [next(given) if next(reads) else None for _ in step.kinds]
                 if not want:
                     values += [None] * len(step.types)
                     continue
@@ -177,13 +195,13 @@ def _untaped(x: Any) -> Any:
 def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Origin, ...]], list[tuple[Origin, ...]]]:
     """Per place that is a constant of the tape: what it came from; and all that tracked ops met.
 
-    `contexts` has, per known, its leaves if it is tracked, its origins if it is a constant, else None.
+    `contexts` has, per known that is read, its leaves if it is tracked, its origins if it is a constant, else None.
     """
     about: list[Any] = []
     met = []
-    given = iter(contexts)
+    given, reads = iter(contexts), iter(plan.reads)
     for step, needed in zip(plan.steps, plan.needed, strict=True):
-        about += [next(given) for _ in step.kinds]
+        about += [next(given) if next(reads) else None for _ in step.kinds]
         if not (needed and step.taped):
             about += [None] * len(step.types)
             continue
@@ -220,8 +238,8 @@ class Origins:
 
     def __init__(self, plan: Plan, recording: Any):
         self.plan: Any = plan
-        knowns = recording.knowns
-        self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape)]  # noqa: B905  # those met later are not read
+        knowns = [recording.knowns[i] for i in plan.where]
+        self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape, strict=True)]
         if recording.continued or not _NO_NODES.issuperset(map(type, self.found)):
             self._find(summary(knowns))
 
@@ -237,3 +255,34 @@ class Origins:
                 [c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins)) for c in self.found]
             )
         return iter(self.found)
+
+
+# --- recordings that a tape goes on behind
+
+
+def is_consumed(recording: Any, place: int) -> bool:
+    """Whether a backward that was to release what it walked has walked an op that a result needs."""
+    if not recording.released:
+        return False
+    steps = path(recording.state)
+    mine = reach(steps, {place})
+    return any(
+        here and there and any(step.tracked)
+        for root in recording.released
+        for step, here, there in zip(steps, mine, reach(steps, {root}), strict=True)
+    )
+
+
+def _leaves(x: Any) -> Any:
+    """The leaves of a tensor from outside, without making the context of a recorded one."""
+    entry = x._entry
+    return leaves_of(entry.recording) if type(entry) is Token and entry.context is None else x._context.leaves
+
+
+def leaves_of(recording: Any) -> Any:
+    """The leaves that a recording depends on."""
+    if recording.leaves is None:
+        recording.leaves = tuple(
+            [_leaves(x) for x in recording.knowns if x is not None and x._backend is recording.tape]
+        )
+    return recording.leaves
