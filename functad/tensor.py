@@ -275,6 +275,8 @@ class Tensor(Operators, Methods):
         while isinstance(x._value, Handle):
             if hasattr(x._backend, "refuse_value"):
                 x._backend.refuse_value(x, what)
+            elif x._backend.is_tape:
+                x._backend.was_read = True
             x = x._value
         return self
 

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import functools
 import gc
+import math
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -489,3 +490,24 @@ def test_backward_of_what_came_in_without_its_tape_says_so():
         return (w * w).sum().backward()[w]
 
     assert fd.jit(own)(w.inner()).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda w: (w**2).sum().item(),
+        lambda w: float((w**2).sum()),
+        lambda w: math.sin(w[0]),
+        lambda w: ((w.numpy() - 1) ** 2).mean(),
+        lambda w: np.float32(w.sum().item()),
+    ],
+)
+def test_a_loss_that_was_read_off_is_refused(fn, device):
+    """Its gradient would be zero without a word; a constant is another thing."""
+    w = fd.ones(2, device=device)
+    for transform in (fd.grad, fd.value_and_grad):
+        with pytest.raises(fd.errors.ArgumentTypeError, match="Return the tensor itself"):
+            transform(fn)(w)
+    assert fd.grad(lambda w: 3.0)(w).tolist() == [0.0, 0.0]
+    seen = []
+    assert fd.grad(lambda w: seen.append(w.sum().item()) or (w * w).sum())(w).tolist() == [2.0, 2.0]

@@ -75,7 +75,7 @@ class Token:
 
     def tracked(self, x: Tensor) -> bool:
         """Whether a tape follows `x`, without making its context."""
-        if x._backend.level == BASE:
+        if not x._backend.is_tape:
             return False
         known: Any = self.context
         return bool(self.recording.state.tracks(self.place) if known is None else known.tracked)
@@ -88,6 +88,8 @@ class Token:
             array = fusion.array_of(self)
         if x._backend is fusion:
             x._value, x._entry = array, None
+        else:
+            x._backend.was_read = True
         found: np.ndarray[Any, Any] = fusion.host(array)
         return found
 

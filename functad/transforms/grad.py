@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import Handle
@@ -101,6 +103,12 @@ def differentiate(
         for i, arg in zip(numbers, unflatten(structures, inputs), strict=True):
             call[i] = arg
         value, aux = split_aux(fn(*call, **kwargs), has_aux, where)
+        if tape.was_read and isinstance(value, (*dtypes.SCALARS, np.generic, np.ndarray)):
+            raise ArgumentTypeError(
+                f"{where}: the function returned {value!r} of type {type(value).__name__}, and it read a value off a tensor "
+                "that is being differentiated (item(), float(), numpy()), which cuts the gradient: it would be zero. Return "
+                "the tensor itself, computed with functad operations; read it outside."
+            )
         value = settle(_scalar(value, where, holomorphic), tape)
         found = tape.gradients(value)
         if has_aux:
