@@ -52,10 +52,15 @@ def named(model):
 
 def in_optax(tx, model, steps=3):
     p = {name: jnp.asarray(x) for name, x in named(model).items()}
+
+    @jax.jit  # a step op by op compiles a program for each op
+    def step(p, state):
+        updates, state = tx.update(jax.grad(loss_in_jax)(p), state, p)
+        return optax.apply_updates(p, updates), state
+
     state = tx.init(p)
     for _ in range(steps):
-        updates, state = tx.update(jax.grad(loss_in_jax)(p), state, p)
-        p = optax.apply_updates(p, updates)
+        p, state = step(p, state)
     return p
 
 

@@ -186,9 +186,10 @@ def test_draws_are_those_of_jax(name, args):
     want = np.asarray(getattr(jax.random, name)(jax.random.key(5), *args))
     got = getattr(fd.random, name)(fd.random.key(5), *args)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
-    assert np.array_equal(got.numpy(), want)
-    if name in HEAVY:
+    if name in HEAVY:  # some are made of several ops: rounded otherwise where XLA has them in other programs
+        assert np.allclose(got.numpy(), want, rtol=1e-6, atol=0)
         return
+    assert np.array_equal(got.numpy(), want)
     on_numpy = getattr(fd.random, name)(fd.random.key(5, fd.Device.numpy()), *args)
     assert on_numpy.dtype == want.dtype
     assert np.allclose(on_numpy.numpy(), want, rtol=1e-5, atol=1e-7)
