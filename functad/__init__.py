@@ -53,6 +53,7 @@ from functad.errors import FunctadError as FunctadError
 from functad.gradients import GradientReport as GradientReport
 from functad.gradients import Gradients as Gradients
 from functad.gradients import Reason as Reason
+from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
 from functad.module import Module as Module
 from functad.module import ParamGroup as ParamGroup
@@ -99,8 +100,17 @@ from functad.transforms.vmap import vmap as vmap
 
 __version__ = "0.1.0"
 
+_TAKEN = ("errors", "numpy", "op", "ops", "random", "testing")
+"""Modules that `from functad import *` does not bring: other packages have these names."""
+
+__all__ = [_name for _name in _listed(globals()) if not _name.startswith("_") and _name not in _TAKEN]
+
+
+def __dir__() -> list[str]:
+    return _listed(globals())
+
 
 if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
 
     def __getattr__(name):
-        raise _missing_name(__name__, name, globals())
+        raise _missing_name(__name__, name, __dir__())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
+from functad.errors import ArgumentError, ArgumentTypeError, DeviceError, UnknownAttributeError
 from functad.levels import Level, open_depth
 
 if TYPE_CHECKING:
@@ -44,8 +46,30 @@ FUSION = os.environ.get("FUNCTAD_FUSION", "1") != "0"
 DECORATORS: dict[str, Callable[[Any, Level, GradientCheckpointing], Any]] = {}
 
 
+def meant(device: object) -> str:
+    """What to write for another library's name of a device: "cuda:1", torch.device("cpu")."""
+    kind, _, index = str(device if isinstance(device, str) else getattr(device, "type", "")).partition(":")
+    index = index if isinstance(device, str) else str(getattr(device, "index", "") or "")
+    if kind in ("cuda", "gpu", "mps", "xpu", "rocm"):
+        return f"; write fd.Device.gpu({index if index.isdigit() else 0})"
+    return f"; write fd.Device.{kind}()" if kind in ("cpu", "numpy") else ""
+
+
+class _Made(type):
+    """Says what other libraries' names of devices are here: `Device.cuda`."""
+
+    if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+        def __getattr__(cls, name):
+            if name == "tpu":
+                hint = "; write fd.Device.enumerate('tpu')[0]"
+            else:
+                hint = meant(name) or "; devices are made by .cpu(), .gpu(index), .numpy(), .default(), .enumerate()"
+            raise UnknownAttributeError(f"Device has no {name!r}{hint}.")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Device:
+class Device(metaclass=_Made):
     """A place to compute, with or without autodiff.
 
     Equality and hash look at the hardware only, so `dev == dev.autodiff()` (as in burn).
@@ -117,7 +141,8 @@ class Device:
     def __post_init__(self) -> None:
         if not hasattr(self.base, "hardware"):
             raise ArgumentTypeError(
-                f"Device: got {self.base!r}; devices are made by fd.Device.cpu(), .gpu(index), .numpy() or .default()."
+                f"Device: got {self.base!r}; devices are made by fd.Device.cpu(), .gpu(index), .numpy() or .default()"
+                f"{meant(self.base)}."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -151,7 +176,8 @@ class Device:
         return hash(self.base.hardware)
 
     def __repr__(self) -> str:
-        text = f"Device({self.base.hardware})"
+        other = self.base.fuses != FUSION and not self.base.hardware.startswith("numpy")
+        text = f"Device({self.base.hardware}{f', fusion={self.base.fuses}' if other else ''})"
         if self.order:
             text += ".autodiff()" if self.order == 1 else f".autodiff(order={self.order})"
         if self.checkpointing is GradientCheckpointing.BALANCED:
@@ -210,10 +236,15 @@ def checked(device: object, where: str) -> Device:
     )
 
 
-def meant(device: object) -> str:
-    """What to write for another library's name of a device: "cuda:1", torch.device("cpu")."""
-    kind, _, index = str(device if isinstance(device, str) else getattr(device, "type", "")).partition(":")
-    index = index if isinstance(device, str) else str(getattr(device, "index", "") or "")
-    if kind in ("cuda", "gpu", "mps", "xpu"):
-        return f"; write fd.Device.gpu({index if index.isdigit() else 0})"
-    return f"; write fd.Device.{kind}()" if kind in ("cpu", "numpy") else ""
+class _File(ModuleType):
+    """This module, which says what it is when it is called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: devices are made by the methods of Device."""
+        hint = meant(args[0]) if args else ""
+        raise ArgumentTypeError(
+            f"fd.device is a module: devices are fd.Device.cpu(), fd.Device.gpu(0) and fd.Device.numpy(){hint}."
+        )
+
+
+sys.modules[__name__].__class__ = _File

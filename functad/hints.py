@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from functad.errors import UnknownAttributeError
@@ -83,7 +84,21 @@ _INSTEAD = {
     "powi": "x ** y",
     "power": "x ** y",
     "sub_scalar": "x - y",
-    "zero_": "nothing: gradients are not accumulated, each backward() returns its own",
+    "zero_": "x = fd.zeros_like(x); gradients need none, as each backward() returns its own",
+    "fill_": "x = fd.full_like(x, value)",
+    "normal_": "x = fd.random.normal(key, x.shape) * std + mean",
+    "uniform_": "x = fd.random.uniform(key, x.shape)",
+    "random_": "x = fd.random.randint(key, x.shape, low, high)",
+    "bernoulli_": "x = fd.random.bernoulli(key, p, x.shape)",
+    "exponential_": "x = fd.random.exponential(key, x.shape)",
+    "index_put_": "x = x.at[indices].set(values)",
+    "copy_": "y itself, since tensors are immutable; for a parameter model = model.replace({'fc.weight': y})",
+    "addcmul_": "x = x + value * a * b",
+    "addcdiv_": "x = x + value * a / b",
+    "lerp_": "x = x + weight * (y - x)",
+    "fill_diagonal_": "x = fd.where(fd.eye(*x.shape, dtype=bool), value, x)",
+    "clamp_": "x = x.clip(min, max)",
+    "squeeze_": "x = x.squeeze(axis)",
     "device_put": "x.to_device(device)",
     "devices": "x.device",
     "copy_to_host": "x.numpy()",
@@ -125,6 +140,15 @@ _MODULE = {
 
 _TORCH_NAMES = {
     "functad": {
+        **dict.fromkeys(("FloatTensor", "DoubleTensor", "HalfTensor"), "fd.tensor(data, dtype='float32') or the like"),
+        **dict.fromkeys(("LongTensor", "IntTensor", "ByteTensor"), "fd.tensor(data, dtype='int32') or the like"),
+        "BoolTensor": "fd.tensor(data, dtype=bool)",
+        "print": "print(x) in eager code; of a compiled function return the value, and print it outside",
+        **{name: f"fd.numpy.{name}" for name in ("nan", "inf", "pi", "e", "linalg", "fft")},
+        "newaxis": "None, as in x[:, None], or fd.numpy.newaxis",
+        "norm": "fd.numpy.linalg.norm(x)",
+        "jacobian": "fd.jacrev(f), or fd.jacfwd(f) for more outputs than inputs",
+        "Generator": "fd.random.key(seed), given as key= to what draws, or fd.seed(seed)",
         "cat": "fd.concatenate([x, y], axis)",
         "concat": "fd.concatenate([x, y], axis)",
         "mm": "x @ y",
@@ -263,6 +287,15 @@ _TORCH_NAMES = {
     },
 }
 
+PUBLIC = frozenset(
+    f"functad.{name}"
+    for name in (
+        *("errors", "nn", "nn.functional", "nn.init", "numpy", "numpy.fft", "numpy.linalg", "op", "ops", "optim"),
+        *("quant", "random", "special", "testing", "tree"),
+    )
+)
+"""The modules that users reach by name; others are files."""
+
 _ELSEWHERE = (
     ("functad", "fd"),
     ("functad.nn.functional", "fd.nn.functional"),
@@ -273,13 +306,14 @@ _ELSEWHERE = (
 )
 
 
-def missing_attribute(name: str) -> UnknownAttributeError:
-    """The error for a name that tensors lack; what it is called here, where that is known."""
+def missing_attribute(name: str, kind: type) -> UnknownAttributeError:
+    """The error for a name that tensors, of a class, lack; what it is called here, where that is known."""
     hint, plain = "", name.rstrip("_")
     if name in _INSTEAD:
         hint = f"; write {_INSTEAD[name]}"
     elif name.endswith("_") and not name.startswith("_"):
-        hint = f"; tensors are immutable: write x = {_INSTEAD.get(plain, f'x.{plain}(...)')}"
+        known = _INSTEAD.get(plain) or (f"x.{plain}(...)" if hasattr(kind, plain) else None)
+        hint = "; tensors are immutable" + (f": write x = {known}" if known else ", and methods return new ones")
     return UnknownAttributeError(f"tensors have no attribute {name!r}{hint}.")
 
 
@@ -300,7 +334,7 @@ def missing_name(module: str, name: str, have: Iterable[str] = ()) -> UnknownAtt
     if not name.startswith("_"):
         plain = name.rstrip("_")
         where = [there for path, there in _ELSEWHERE if path != module and _has(path, plain)]
-        near = difflib.get_close_matches(name, [n for n in have if not n.startswith("_")], n=1, cutoff=0.7)
+        near = difflib.get_close_matches(name, [n for n in have if not n.startswith("_")], n=1, cutoff=0.75)
         if name in known:
             hint = f"; write {known[name]}"
         elif plain != name and plain in have:
@@ -315,6 +349,21 @@ def missing_name(module: str, name: str, have: Iterable[str] = ()) -> UnknownAtt
 def known_name(module: str, name: str) -> str | None:
     """What to write for a name of another library, where that is known."""
     return _TORCH_NAMES.get(module, {}).get(name)
+
+
+def listed(names: dict[str, Any], *hidden: str) -> list[str]:
+    """What `dir` shows of a module: its public names, without the files that they come from."""
+    package = names["__name__"]
+    return sorted(
+        name
+        for name, value in names.items()
+        if name not in hidden
+        and (name.startswith("__") or not name.startswith("_"))
+        and not (
+            isinstance(value, ModuleType) and value.__name__ == f"{package}.{name}" and value.__name__ not in PUBLIC
+        )
+        and type(value).__module__ != "__future__"
+    )
 
 
 def _has(module: str, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -52,19 +53,38 @@ _INSTEAD = {
     "train": "model.train() or model.valid()",
     "p": "ord=",
     "requires_grad_": "x.require_grad()",
+    "kernel": "kernel_size=",
+    "rate": "p= for dropout, learning_rate= for an optimiser",
 }
+
+_OF = {
+    ("sgd", "weight_decay"): "fd.optim.chain(fd.optim.add_decayed_weights(weight_decay), fd.optim.sgd(learning_rate))",
+    ("adam", "weight_decay"): "fd.optim.adamw(learning_rate, weight_decay=weight_decay), which decays apart from the "
+    "gradient, or fd.optim.chain(fd.optim.add_decayed_weights(weight_decay), fd.optim.adam(learning_rate))",
+    ("rmsprop", "weight_decay"): "fd.optim.chain(fd.optim.add_decayed_weights(weight_decay), fd.optim.rmsprop(...))",
+    ("rmsprop", "alpha"): "decay=",
+    ("sgd", "dampening"): "the call without it: the momentum is not dampened",
+}
+"""What holds for one function alone."""
 
 
 def better_error(
-    error: TypeError, what: str, too_many: str | None = None, missing: str | None = None
+    error: TypeError,
+    what: str,
+    too_many: str | None = None,
+    missing: str | None = None,
+    taken: Callable[[], inspect.Signature] | None = None,
 ) -> ArgumentTypeError | None:
     """The error that says what to write, if Python refused the call that was just made for an argument that is known."""
     trace = error.__traceback__
     if trace is None or trace.tb_next is not None:  # something further in failed
         return None
     found = _UNKNOWN.search(str(error))
-    if found is not None and found[1] in _INSTEAD:
-        return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {_INSTEAD[found[1]]}.")
+    if found is not None:
+        instead = _OF.get((what, found[1])) or _INSTEAD.get(found[1])
+        if instead is not None:
+            return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {instead}.")
+        return None if taken is None else ArgumentTypeError(f"{what}: {found[0]}{_listed(taken)}.")
     gone = _MISSING.search(str(error))
     if gone is not None:
         if missing is not None:
@@ -73,6 +93,15 @@ def better_error(
     if too_many is not None and _COUNT.search(str(error)):
         return ArgumentTypeError(f"{what}: too many arguments; write {too_many}.")
     return None
+
+
+def _listed(taken: Callable[[], inspect.Signature]) -> str:
+    """The arguments that a function takes, for a message."""
+    try:
+        known = [p.name for p in taken().parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    except (TypeError, ValueError, AttributeError):
+        return ""
+    return f"; the arguments are {', '.join(x for x in known if x != 'self')}"
 
 
 def unknown_argument(error: TypeError) -> str | None:
@@ -98,7 +127,7 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
         try:
             return fn(*args, **kwargs)
         except TypeError as error:
-            better = better_error(error, fn.__name__, too_many, missing)
+            better = better_error(error, fn.__name__, too_many, missing, lambda: inspect.signature(fn))
             if better is None:
                 raise
         raise better

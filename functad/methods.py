@@ -317,7 +317,10 @@ class Methods(Handle):
         return ops.one_hot(self, num_classes)
 
 
-_TOO_MANY = {"flatten": "x.reshape(x.shape[0], -1), or the layer nn.Flatten()"}
+_TOO_MANY = {
+    "repeat": "x.tile((m, n)) for all of it again, x.repeat(n, axis) for each entry",
+    "flatten": "x.reshape(x.shape[0], -1), or the layer nn.Flatten()",
+}
 for _name, _method in list(vars(Methods).items()):
     if inspect.isfunction(_method) and not _name.startswith("_"):
         setattr(Methods, _name, explained(_method, _TOO_MANY.get(_name)))

@@ -10,10 +10,12 @@ derivative is refused. Half types compute in float32 and round once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from functad import ops
 from functad.errors import ArgumentError
+from functad.hints import listed as _listed
+from functad.hints import missing_name as _missing_name
 from functad.ops import bessel_j0 as bessel_j0
 from functad.ops import bessel_j0 as j0
 from functad.ops import bessel_j1 as bessel_j1
@@ -150,3 +152,13 @@ def logsumexp(
     if return_sign:
         return ops.log(ops.abs(total)) + top, ops.sign(total)
     return ops.log(total) + top
+
+
+def __dir__() -> list[str]:
+    return _listed(globals(), "Any", "ArgumentError", "TYPE_CHECKING", "operands", "ops")
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, __dir__())

@@ -10,6 +10,7 @@ import numpy as np
 from functad import dtypes, ops, printing, protocols
 from functad.dispatch import Handle, base_tensor, tracing
 from functad.errors import (
+    ArgumentError,
     ArgumentTypeError,
     ConcreteValueError,
     DTypeError,
@@ -230,10 +231,13 @@ class Tensor(Operators, Methods):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array; tracked tensors too."""
+        return self._read("numpy()")
+
+    def _read(self, what: str) -> np.ndarray[Any, Any]:
         if (entry := self._entry) is not None and entry.deferred:
             recorded: np.ndarray[Any, Any] = entry.host(self)
             return recorded
-        x = base_tensor(self._concrete("numpy()"))
+        x = base_tensor(self._concrete(what))
         observe = getattr(tracing.get(), "observe", None)  # of `debug_nans`
         if observe is not None:
             observe(x)
@@ -250,15 +254,15 @@ class Tensor(Operators, Methods):
             raise ShapeError(
                 f"item(): the tensor has {self.size} elements (shape {self.shape}); index or reduce it first."
             )
-        return self.numpy().item()
+        return self._read("item()").item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self.numpy().tolist()
+        return self._read("tolist()").tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
         """The bytes of the elements, row by row (column by column, for "F")."""
-        return self.numpy().tobytes(order)  # type: ignore[arg-type]
+        return self._read("tobytes()").tobytes(order)  # type: ignore[arg-type]
 
     def block_until_ready(self) -> Tensor:
         """Wait until the value is computed."""
@@ -416,13 +420,28 @@ class Tensor(Operators, Methods):
             if name in ("_value", "_context"):  # its op is recorded and has not run
                 entry = self._entry
                 return object.__getattribute__(self, name) if entry is None else entry.read(self, name)
-            raise missing_attribute(name)
+            raise missing_attribute(name, type(self))
+
+        def __dir__(self):
+            return [name for name in super().__dir__() if name not in _FOREIGN]
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.size == 1 else format(repr(self), spec)
+        if spec and self.size == 1:
+            return format(self._read("format()").item(), spec)
+        try:
+            return format(repr(self), spec)
+        except ValueError:
+            raise ArgumentError(
+                f"format: {spec!r} is for one number, and the tensor has {self.size} (shape {self.shape}); write one of "
+                "them, x[i], or [f'{v:" + spec + "}' for v in x.tolist()]."
+            ) from None
 
     def __repr__(self) -> str:
         return printing.tensor_repr(self)
+
+
+_FOREIGN = ("data", "requires_grad")
+"""Attributes that are there for their errors."""
 
 
 def _restore(array: np.ndarray[Any, Any], device: Device, require_grad: bool) -> Tensor:

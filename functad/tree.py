@@ -18,8 +18,12 @@ import optree
 from functad.dispatch import Handle
 from functad.errors import StructureError
 
+__all__ = ["flatten", "is_leaf", "leaves", "map", "paths", "register", "unflatten"]
+
 Structure = optree.PyTreeSpec
 _NAMESPACE = "functad"
+_CUSTOM = "CustomTreeNode("
+_LONGEST = 400
 _PLAIN = (Handle, np.ndarray, float, int, str)
 _is_tensor = Handle.__instancecheck__  # a C function: quicker than to look a type up and not find it
 _leaf_types: WeakSet[type] = WeakSet()
@@ -144,12 +148,30 @@ def register(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any
     jax.tree_util.register_pytree_with_keys(kind, with_keys, unflatten, lambda node: flatten(node)[:2])
 
 
+def shown(structure: Structure) -> str:
+    """A structure in a message: `{'w': *}`, a class with its fields as `Linear[training](*, *)`."""
+    text = str(structure).removeprefix("PyTreeSpec(").removesuffix(")").partition(", namespace=")[0]
+    text = text.removesuffix(", NoneIsLeaf")
+    while (start := text.rfind(_CUSTOM)) >= 0:  # the last one has no other within
+        depth, children, end = 0, 0, start + len(_CUSTOM)
+        while end < len(text) and depth >= 0:
+            if depth == 0 and text[end] == "[":
+                children = end
+            depth += (text[end] in "([{") - (text[end] in ")]}")
+            end += 1
+        name = text[start + len(_CUSTOM) : children].removesuffix(", ")
+        text = f"{text[:start]}{name}({text[children + 1 : end - 2]}){text[end:]}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 def up_to(structure: Structure, tree: Any, where: str) -> list[Any]:
     """What stands in `tree` at the leaves of `structure`."""
     try:
         return structure.flatten_up_to(tree)
     except ValueError:
-        raise StructureError(f"{where}: expected the structure {structure}, got {flatten(tree)[1]}.") from None
+        raise StructureError(
+            f"{where}: expected the structure {shown(structure)}, got {shown(flatten(tree)[1])}."
+        ) from None
 
 
 def spread(prefix: Any, structure: Structure, tree: Any, name: str, where: str) -> list[Any]:
@@ -163,7 +185,7 @@ def spread(prefix: Any, structure: Structure, tree: Any, name: str, where: str) 
         errors = optree.prefix_errors(prefix, tree, none_is_leaf=True, namespace=_NAMESPACE)
         why = "; ".join(" ".join(str(e(name)).split()) for e in errors)
         raise StructureError(
-            f"{where}: {name}={prefix!r} does not fit the structure {structure}: each entry must stand for a whole "
+            f"{where}: {name}={prefix!r} does not fit the structure {shown(structure)}: each entry must stand for a whole "
             f"part of it. {why}"
         ) from None
     return [entry for entry, part in zip(entries, parts, strict=True) for _ in flatten(part)[0]]
@@ -173,10 +195,14 @@ def match(structure: Structure, tree: Any, where: str) -> list[Any]:
     """The leaves of `tree`, which must have `structure`."""
     found, other = flatten(tree)
     if other != structure:
-        raise StructureError(f"{where}: expected the structure {structure}, got {other}.")
+        raise StructureError(f"{where}: expected the structure {shown(structure)}, got {shown(other)}.")
     return found
 
 
 def flatten_as_jax(tree: Any) -> tuple[list[Any], Any]:
     """The leaves of a pytree of JAX, with tensors as leaves, and its structure."""
     return jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Handle))
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__file__", "__name__"]

@@ -76,3 +76,66 @@ def test_warnings_point_at_the_users_line():
             warnings.simplefilter("always")
             call()
         assert [w.filename for w in found] == [__file__], name
+
+
+@pytest.mark.parametrize("module", [fd, fd.nn, fd.nn.functional, fd.numpy, fd.optim, fd.random, fd.special, fd.tree])
+def test_listings_hold_what_is_for_users(module):
+    names = [name for name in dir(module) if not name.startswith("_")]
+    modules = {name for name in names if inspect.ismodule(getattr(module, name))}
+    subpackages = {
+        "functional",
+        "init",
+        "fft",
+        "linalg",
+        "nn",
+        "numpy",
+        "op",
+        "ops",
+        "optim",
+        "quant",
+        "random",
+        "special",
+    }
+    assert modules <= subpackages | {"errors", "testing", "tree"}
+    assert len(names) > 5
+    assert not {"Any", "annotations", "operands", "ScaleByAdamState"} & set(names)
+
+
+def test_star_import_takes_no_other_packages_name():
+    space: dict[str, object] = {}
+    exec("from functad import *", space)
+    assert space["Tensor"] is fd.Tensor
+    assert not {"numpy", "random", "operators", "hints"} & set(space)
+
+
+def test_what_raises_is_not_listed():
+    assert not {"data", "requires_grad"} & set(dir(fd.ones(1)))
+    assert "reshape" in dir(fd.ones(1))
+
+
+def test_texts_are_short():
+    assert repr(fd.optim.adam(fd.optim.cosine_decay_schedule(1e-3, 10))) == "adam(cosine_decay_schedule)"
+    model = nn.Linear(2, 2, key=KEY)
+    structure = fd.tree.flatten({"model": model, "rest": [None, (1.0,)]})[1]
+    text = "{'model': Linear[in_features=2, out_features=2, training](*, *), 'rest': [None, (*,)]}"
+    assert fd.tree.shown(structure) == text
+    nested = fd.tree.flatten(nn.Sequential(model, nn.ReLU()))[1]
+    assert "CustomTreeNode" not in fd.tree.shown(nested)
+    assert fd.tree.shown(nested).count("(*, *)") == 1
+
+
+def test_devices_without_fusion_say_so():
+    assert repr(fd.Device.cpu(fusion=False)) != repr(fd.Device.cpu(fusion=True))
+    assert repr(fd.Device.numpy()) == "Device(numpy)"
+
+
+def test_saved_module_without_like(tmp_path):
+    path = tmp_path / "run.safetensors"
+    model = nn.Linear(2, 2, key=KEY)
+    fd.save({"model": model}, path)
+    saved = fd.load(path)["model"]
+    assert len(repr(saved)) < 200
+    for misuse in (lambda: saved(fd.ones((1, 2))), lambda: saved.layers, lambda: fd.load_into({"model": model}, path)):
+        with pytest.raises(fd.FunctadError, match="like="):
+            misuse()
+    assert isinstance(fd.load(path, like={"model": model})["model"], nn.Linear)

@@ -71,8 +71,8 @@ class Batch:
             self._refuse_leak(what)
         raise ConcreteValueError(
             f"{user_line()}: {what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so "
-            "it has no one value. Use fd.where or fd.cond instead of `if`, fd.tensor(a)[i] to index a NumPy array, and "
-            "read values outside the mapped function."
+            "it has no one value: return it from the mapped function and read it outside. Use fd.where or fd.cond instead "
+            "of `if`, fd.tensor(a)[i] to index a NumPy array."
         )
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:

@@ -188,9 +188,10 @@ class Trace(BaseBackend):
     def host(self, value: Any) -> NoReturn:
         raise ConcreteValueError(
             f"{user_line()}: this value has no number yet, since {self.what} is writing the function down to compile "
-            "it. Python's `if`, `while`, float() and NumPy need one. Use fd.where, fd.cond, fd.while_loop or "
-            "fd.fori_loop, fd.from_jax(fn) for a function of JAX, pass the argument as static (static_argnums), or leave "
-            "out the jit: eager code runs ordinary Python."
+            "it: return the value from the function and read it outside. Where Python's `if`, `while`, range() or float() "
+            "need it: for a flag or a count pass the argument as static (static_argnums), for what is computed use "
+            "fd.where, fd.cond, fd.while_loop or fd.fori_loop; fd.from_jax(fn) for a function of JAX; or leave out the "
+            "jit: eager code runs ordinary Python."
         )
 
     def jax_array(self, value: Any) -> NoReturn:

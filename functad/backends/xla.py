@@ -62,8 +62,8 @@ class Xla(BaseBackend):
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         if isinstance(value, jax.core.Tracer):
             raise ConcreteValueError(
-                "this value is being traced by jax.jit and has no number yet. Use functad or jnp operations "
-                "on it, fd.cond or jnp.where instead of `if`, and read values outside the jitted function."
+                "this value is being traced by jax.jit and has no number yet: return it from the "
+                "function and read it outside. Use functad or jnp operations on it, fd.cond or jnp.where instead of `if`."
             )
         try:
             return np.asarray(value)

@@ -55,7 +55,7 @@ class ModuleType(ABCMeta):
         try:
             module = super().__call__(*args, **kwargs)
         except TypeError as error:
-            better = better_error(error, cls.__name__) or _no_argument(error, cls)
+            better = _no_argument(error, cls) or better_error(error, cls.__name__, taken=lambda: cls.__signature__)
             if better is None:
                 raise
             raise better from None

@@ -2,6 +2,7 @@
 
 import typing as _typing
 
+from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
 from functad.nn import functional as functional
 from functad.nn import init as init
@@ -117,7 +118,12 @@ from functad.nn.transformer import TransformerEncoder as TransformerEncoder
 from functad.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from functad.nn.transformer import causal_mask as causal_mask
 
+
+def __dir__() -> list[str]:
+    return _listed(globals())
+
+
 if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
 
     def __getattr__(name):
-        raise _missing_name(__name__, name, globals())
+        raise _missing_name(__name__, name, __dir__())

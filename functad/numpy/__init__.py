@@ -29,6 +29,7 @@ from functad.dtypes import uint8 as uint8
 from functad.dtypes import uint16 as uint16
 from functad.dtypes import uint32 as uint32
 from functad.dtypes import uint64 as uint64
+from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
 from functad.numpy import fft as fft
 from functad.numpy import linalg as linalg
@@ -165,7 +166,11 @@ pi = 3.141592653589793
 _protocols.enter(_sys.modules[__name__])
 
 
+def __dir__() -> list[str]:
+    return _listed(globals())
+
+
 if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
 
     def __getattr__(name):
-        raise _missing_name(__name__, name, globals())
+        raise _missing_name(__name__, name, __dir__())

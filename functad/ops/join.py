@@ -279,6 +279,11 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     x = operand(x, where="repeat")
     if axis is None:
         x, axis = ravel(x), 0
+    if isinstance(repeats, int) and isinstance(axis, int) and axis >= x.ndim:
+        raise ShapeError(
+            f"repeat: axis {axis} is out of range for a tensor with {x.ndim} axes; the arguments are (repeats, axis). For all "
+            f"of it {repeats} and {axis} times along its axes write x.tile(({repeats}, {axis}))."
+        )
     axis = normalize_axis(axis, x.ndim, "repeat")
     counts = np.asarray(repeats)
     length = x.shape[axis]

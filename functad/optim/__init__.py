@@ -10,6 +10,7 @@ transformation are here by name too. Needs the extra `functad[optim]`.
 
 from typing import Any as _Any
 
+from functad.hints import listed as _listed
 from functad.optim.build import chain as chain
 from functad.optim.build import clip_by_norm as clip_by_norm
 from functad.optim.build import clip_by_value as clip_by_value
@@ -30,4 +31,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_names()})
+    return sorted({*_listed(globals()), *_names()})

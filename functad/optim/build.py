@@ -149,8 +149,14 @@ def _check_rate(name: str, rate: Any) -> None:
 
 
 def _text(name: str, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
-    shown = [*[repr(x) for x in args], *[f"{k}={x!r}" for k, x in kwargs.items()]]
+    shown = [*map(_shown, args), *[f"{k}={_shown(x)}" for k, x in kwargs.items()]]
     return f"{name}({', '.join(shown)})"
+
+
+def _shown(x: Any) -> str:
+    """An argument; a function by its name, a schedule by that of what made it."""
+    name = getattr(x, "__qualname__", None)
+    return name.partition(".<locals>")[0] if isinstance(name, str) and callable(x) else repr(x)
 
 
 # --- parts with names of their own
@@ -239,9 +245,11 @@ def _spread(values: Any, labels: list[int], label: int, elsewhere: Any) -> list[
 
 
 def names() -> list[str]:
-    """What optax has that works here, if it is installed."""
+    """The functions of optax, if it is installed; classes of states and types are there too, and in no list."""
     try:
         optax = optax_module()
     except ImportError:
         return []
-    return [name for name in dir(optax) if not name.startswith("_") and callable(getattr(optax, name))]
+    return [
+        name for name in dir(optax) if (name[0].islower() or name == "MultiSteps") and callable(getattr(optax, name))
+    ]

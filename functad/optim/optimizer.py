@@ -211,6 +211,8 @@ class Plan:
             if x.mark is not None:
                 first[x.mark.id] = i
             self.places.append(i)
+        if not self.places and isinstance(model, (Gradients, GradientsParams)):
+            raise ArgumentTypeError(f"{where}: the arguments are (model, grads, state), and the first is gradients.")
         if not self.places:
             raise ArgumentError(
                 f"{where}: there is nothing to train in {type(model).__name__}: "

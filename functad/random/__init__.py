@@ -10,6 +10,10 @@ What draws without a key (dropout, the first weights of layers) takes one from t
 (2, 3)
 """
 
+import typing as _typing
+
+from functad.hints import listed as _listed
+from functad.hints import missing_name as _missing_name
 from functad.random.continuous import cauchy as cauchy
 from functad.random.continuous import double_sided_maxwell as double_sided_maxwell
 from functad.random.continuous import exponential as exponential
@@ -53,3 +57,13 @@ from functad.random.keys import fold_in as fold_in
 from functad.random.keys import key as key
 from functad.random.keys import seed as seed
 from functad.random.keys import split as split
+
+
+def __dir__() -> list[str]:
+    return _listed(globals())
+
+
+if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise _missing_name(__name__, name, __dir__())

@@ -17,7 +17,7 @@ import numpy as np
 from functad import dtypes, tree
 from functad.device import Device
 from functad.dispatch import Handle
-from functad.errors import ArgumentTypeError, FunctadError, RecordError
+from functad.errors import ArgumentTypeError, FunctadError, RecordError, UnknownAttributeError
 from functad.habits import Count
 from functad.module.layout import is_module
 from functad.ops.quantize import QuantScheme, QuantTensor
@@ -211,10 +211,28 @@ class _Reader:
         return kind(**fields)
 
 
+_LIKE = (
+    "fd.load(path, like=value) makes Modules, with a value of the structure that was saved, such as {'model': model}"
+)
+
+
 class _SavedModule(dict[str, Any]):
     """What was in a Module, by path, until `like` says which Module it is."""
 
     kind = ""
+
+    def __repr__(self) -> str:
+        held = f"{len(self)} field{'s' * (len(self) != 1)}"
+        return f"<what was saved of a {self.kind}, {held}; {_LIKE}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownAttributeError(f"this is what was saved of a {self.kind}, and no Module: {_LIKE}.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: there is no code in the file."""
+        raise ArgumentTypeError(f"this is what was saved of a {self.kind}, and no Module: {_LIKE}.")
 
 
 def _module(reader: _Reader, x: Any) -> Any:

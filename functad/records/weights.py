@@ -118,6 +118,11 @@ def load_into(
     >>> new.weight.tolist(), report.complete
     ([[1.0, 1.0]], True)
     """
+    if not is_module(module):
+        raise ArgumentTypeError(
+            f"load_into: expected a Module, got {type(module).__name__}; for what fd.save wrote of other values write "
+            "value = fd.load(path, like=value)."
+        )
     wanted = None if dtype in (None, "file") else _float(dtype, "load")
     given, whence = _given(source)
     entries = _rename(given, names)

@@ -84,7 +84,7 @@ class Body(Trace):
         """It has no number."""
         raise ConcreteValueError(
             f"{user_line()}: this value has no number yet, since {self.what} runs the function once, on variables, to "
-            "compile it. Python's `if`, `while`, float() and NumPy need numbers. Use fd.where, fd.cond or "
+            "compile it: return the value from it and read it outside. Python's `if`, `while`, float() and NumPy need numbers: use fd.where, fd.cond or "
             "fd.while_loop in it, or call the function in a Python loop: eager code runs ordinary Python."
         )
 

@@ -190,8 +190,8 @@ def _common(where: str, names: list[str], found: Sequence[Written]) -> list[dtyp
     for name, branch in zip(names, found, strict=True):
         if branch.structure != structure:
             raise StructureError(
-                f"{where}: the branches must return one structure, but {names[0]} returns {structure} and {name} "
-                f"returns {branch.structure}."
+                f"{where}: the branches must return one structure, but {names[0]} returns {tree.shown(structure)} and {name} "
+                f"returns {tree.shown(branch.structure)}."
             )
     common = []
     for i, types in enumerate(zip(*[branch.types for branch in found], strict=True)):

@@ -378,7 +378,9 @@ def _parts(structure: tree.Structure, values: Any, what: str, of: str = "argumen
         return tree.spread(values, structure, whole, "it", what)
     except StructureError:
         found = tree.flatten(values)[1]
-        raise StructureError(f"{what} has the structure {found}, but the {of} has {structure}.") from None
+        raise StructureError(
+            f"{what} has the structure {tree.shown(found)}, but the {of} has {tree.shown(structure)}."
+        ) from None
 
 
 def _vector(v: Any, x: Any, what: str, like: Any = None) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from functad import tree
 from functad.backends.forward import Forward, Record, Step, replay
 from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, StructureError
+from functad.keywords import explained
 from functad.tensor import Tensor
 from functad.transforms.arguments import (
     Blank,
@@ -26,6 +27,7 @@ from functad.transforms.arguments import (
 )
 
 
+@partial(explained, missing="write value, tangent = fd.jvp(f, (x,), (v,))")
 def jvp(
     fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, ...]:

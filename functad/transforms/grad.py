@@ -65,7 +65,17 @@ def value_and_grad(
 def grad(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the gradient of `fn`; see `value_and_grad` for the arguments.
+    """A function that returns the gradient of `fn`.
+
+    Args:
+        fn: returns a scalar tensor, or with `has_aux` a pair of it and anything else.
+        argnums: the positional arguments to differentiate; an int, or a sequence (then the
+            gradient is a tuple). They may be any pytrees, Modules too; integer leaves get None.
+        has_aux: whether `fn` returns `(value, aux)`; the result is then `(grad, aux)`.
+        holomorphic: whether `fn` is a holomorphic function of complex arguments.
+
+    Raises `ShapeError` for a value that is not a scalar and `DTypeError` for integer arguments.
+    `value_and_grad` returns the value too.
 
     >>> import functad as fd
     >>> fd.grad(lambda x: x * fd.grad(lambda y: x * y)(2.0))(3.0).item()
@@ -138,7 +148,9 @@ def _scalar(value: Any, where: str, holomorphic: bool) -> Any:
             "use fd.jacrev or fd.vjp for outputs with many elements."
         )
     if not dtypes.is_inexact(value._dtype):
-        raise DTypeError(f"{where}: the function must return a float, got {value._dtype}, which has no derivative.")
+        raise DTypeError(
+            f"{where}: the function must return a float, got {value._dtype}; integers, and sums of them, have no derivative."
+        )
     if holomorphic and value._dtype.kind != "c":
         raise DTypeError(
             f"{where}: holomorphic=True needs a complex result, got {value._dtype}; leave holomorphic out."

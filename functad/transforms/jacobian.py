@@ -11,6 +11,7 @@ import numpy as np
 from functad import tree
 from functad.backends.batch import Batch
 from functad.errors import DTypeError
+from functad.keywords import explained
 from functad.ops.index import getitem
 from functad.ops.shape import moveaxis, reshape
 from functad.transforms.arguments import (
@@ -146,6 +147,7 @@ def hessian(
     return _jacfwd("hessian", gradient, argnums, has_aux, holomorphic)
 
 
+@partial(explained, missing="write fd.hvp(f, (x,), (v,)), and for two arguments fd.hvp(f, (x, y), (v, w))")
 def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of a scalar `fn` times a vector: forward mode over reverse, without the matrix.
 

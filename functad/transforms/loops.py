@@ -180,8 +180,8 @@ def _check_structure(where: str, structure: tree.Structure, out: Any) -> None:
     found = tree.flatten(out)[1]
     if found != structure:
         raise StructureError(
-            f"{where}: what is passed on must keep its structure from step to step, but goes in as {structure} and "
-            f"comes out as {found}."
+            f"{where}: what is passed on must keep its structure from step to step, but goes in as {tree.shown(structure)} and "
+            f"comes out as {tree.shown(found)}."
         )
 
 

@@ -8,6 +8,7 @@
 
 import typing as _typing
 
+from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
 from functad.nn.functional.activation import *  # each family lists its names in __all__
 from functad.nn.functional.attention import *
@@ -23,7 +24,12 @@ from functad.nn.functional.padding import *
 from functad.nn.functional.pools import *
 from functad.nn.functional.sampling import *
 
+
+def __dir__() -> list[str]:
+    return _listed(globals())
+
+
 if not _typing.TYPE_CHECKING:  # type checkers are to see that the name is missing
 
     def __getattr__(name):
-        raise _missing_name(__name__, name, globals())
+        raise _missing_name(__name__, name, __dir__())
