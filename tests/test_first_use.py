@@ -25,6 +25,14 @@ TAKES_ARRAYS = {
     "RNNCell": (nn.RNNCell(4, 2, key=KEY), ()),
     "RotaryEncoding": (nn.RotaryEncoding(4), (np.int64(2),)),
     "SinusoidalEncoding": (nn.SinusoidalEncoding(4), ()),
+    "BatchNorm1d": (nn.BatchNorm1d(3), ()),
+    "InstanceNorm1d": (nn.InstanceNorm1d(3), ()),
+    "MultiheadAttention": (nn.MultiheadAttention(4, 2, key=KEY), (np.ones((5, 3, 4)), np.ones((5, 3, 4)))),
+    "TransformerEncoderLayer": (nn.TransformerEncoderLayer(4, 2, 8, norm_first=True, key=KEY).valid(), ()),
+    "TransformerDecoderLayer": (
+        nn.TransformerDecoderLayer(4, 2, 8, norm_first=True, key=KEY).valid(),
+        (np.ones((5, 3, 4)),),
+    ),
     "Flatten": (nn.Flatten(), ()),
     "Unflatten": (nn.Unflatten(-1, (2, 2)), ()),
 }

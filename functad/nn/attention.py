@@ -12,7 +12,8 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.linear import Linear
-from functad.nn.parameters import Maker, at_least
+from functad.nn.parameters import Maker, at_least, entered
+from functad.ops.operand import operand
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -120,6 +121,9 @@ class MultiheadAttention(Module):
             is_causal: whether each query attends only to keys up to its own time.
             dropout_key: what dropout draws from in training.
         """
+        query, key, value = self._entered(query, key, value)
+        masks = (attn_mask, key_padding_mask)
+        attn_mask, key_padding_mask = [None if m is None else operand(m, query, where="attention") for m in masks]
         batched = query.ndim == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
@@ -153,15 +157,23 @@ class MultiheadAttention(Module):
         Runs under jit with one compilation for all positions. What does not fit into the cache's room is
         the caller's to avoid: `cache.length` counts.
         """
-        q, k, v = self._projected(x, x, x)
-        places = cache.length + arange(x.shape[1], device=x.device)
+        q, k, v = self._projected(*self._entered(x, x, x))
+        steps = q.shape[2]
+        places = cache.length + arange(steps, device=q.device)
         keys, values = (
             old.swapaxes(0, 2).at[places].set(new.swapaxes(0, 2)).swapaxes(0, 2)
             for old, new in ((cache.keys, k), (cache.values, v))
         )
-        seen = arange(keys.shape[2], device=x.device) <= places[:, None]
+        seen = arange(keys.shape[2], device=q.device) <= places[:, None]
         out = F.scaled_dot_product_attention(q, keys, values, seen)
-        return self.out_proj(self._joined(out)), KVCache(keys, values, cache.length + x.shape[1])
+        return self.out_proj(self._joined(out)), KVCache(keys, values, cache.length + steps)
+
+    def _entered(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+        """The inputs as tensors; what is one stays one."""
+        like = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        q = entered("MultiheadAttention", query, like)
+        k = q if key is query else entered("MultiheadAttention", key, like)
+        return q, k, q if value is query else k if value is key else entered("MultiheadAttention", value, like)
 
     def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
         """Queries, keys and values as (batch, head, time, head_dim)."""

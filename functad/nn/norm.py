@@ -8,7 +8,7 @@ from functad.device import Device
 from functad.errors import ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
-from functad.nn.parameters import Maker, at_least
+from functad.nn.parameters import Maker, at_least, entered
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -186,6 +186,7 @@ class _BatchNorm(_Running):
 
     def forward(self, x: Any) -> Any:
         """`x`, normalized: by the batch in training, by the running statistics after `valid()`."""
+        x = entered(type(self).__name__, x, self.running_mean if self.weight is None else self.weight)
         self._check(x)
         if self.training and self.running_mean is not None:
             return self._learn(x, F.batch_norm_with_stats)
@@ -248,6 +249,7 @@ class _InstanceNorm(_Running):
 
     def forward(self, x: Any) -> Any:
         """`x`, normalized: each channel of each sample by itself."""
+        x = entered(type(self).__name__, x, self.running_mean if self.weight is None else self.weight)
         if x.ndim == self._ranks[-1] - 1:  # no batch
             return self.forward(x[None])[0]
         self._check(x)

@@ -18,7 +18,7 @@ from functad.nn.attention import KVCache, MultiheadAttention
 from functad.nn.dropout import Dropout
 from functad.nn.linear import Linear
 from functad.nn.norm import LayerNorm
-from functad.nn.parameters import Maker, at_least
+from functad.nn.parameters import Maker, at_least, entered
 from functad.tensor import Tensor
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -130,7 +130,7 @@ class TransformerEncoderLayer(_Layer):
         key: Any = None,
     ) -> Any:
         """The layer's output, of the shape of `src`; dropout draws from `key`."""
-        keys = _keys(key, 4)
+        src, keys = entered("TransformerEncoderLayer", src, self.norm1.weight), _keys(key, 4)
         if self.norm_first:
             x = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal, keys[:2])
             return x + self._feed_forward(self.norm2(x), keys[2:])
@@ -202,6 +202,7 @@ class TransformerDecoderLayer(_Layer):
         key: Any = None,
     ) -> Any:
         """The layer's output, of the shape of `tgt`; dropout draws from `key`."""
+        tgt, memory = [entered("TransformerDecoderLayer", x, self.norm1.weight) for x in (tgt, memory)]
         keys = _keys(key, 6)
 
         def attend(x: Any) -> Any:
