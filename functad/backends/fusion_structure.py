@@ -222,8 +222,8 @@ def summary(knowns: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for x in knowns:
         entry = x._entry
-        if type(entry) is Token and entry.context is None and entry.recording.leaves is not None:
-            found.append((True, entry.recording.leaves))
+        if type(entry) is Token and entry.context is None and x._backend is entry.recording.tape:
+            found.append((True, leaves_of(entry.recording)))
         elif (c := x._context) is None:
             found.append(None)
         else:
@@ -239,12 +239,14 @@ class Origins:
     def __init__(self, plan: Plan, recording: Any):
         self.plan: Any = plan
         knowns = [recording.knowns[i] for i in plan.where]
+        if recording.continued:  # some contexts are not there, and must not be made for this
+            self._find([knowns[i]._context for i, _ in plan.reached], summary(knowns))
+            return
         self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape, strict=True)]
-        if recording.continued or not _NO_NODES.issuperset(map(type, self.found)):
-            self._find(summary(knowns))
+        if not _NO_NODES.issuperset(map(type, self.found)):
+            self._find([self.found[i] for i, _ in plan.reached], summary(knowns))
 
-    def _find(self, contexts: Sequence[Any]) -> None:
-        reached = [self.found[i] for i, _ in self.plan.reached]
+    def _find(self, reached: Sequence[Any], contexts: Sequence[Any]) -> None:
         own = [c.origins for c in reached if type(c) is Leaf and c.origins]  # of leaves that others were cut off to
         self.found = [*own, *origins_of(self.plan, contexts)[1]]
         self.plan = None
@@ -252,7 +254,11 @@ class Origins:
     def __iter__(self) -> Any:
         if self.plan is not None:
             self._find(
-                [c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins)) for c in self.found]
+                [self.found[i] for i, _ in self.plan.reached],
+                [
+                    c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins))
+                    for c in self.found
+                ],
             )
         return iter(self.found)
 
