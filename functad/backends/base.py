@@ -29,7 +29,7 @@ class BaseBackend(ABC):
     is_tape = False
     fuses = False  # whether it records ops to compile them together
     tells_types = False  # whether a compiled call finds out by itself that its inputs are of other types
-    transfers = False  # whether its arrays live elsewhere than NumPy's
+    transfers = False  # whether its arrays live in another memory than NumPy's
     name: str
     hardware: str
 
@@ -100,7 +100,7 @@ class BaseBackend(ABC):
     def scalar(self, value: complex, dtype: DType) -> Tensor:
         """A 0-d tensor of a Python number.
 
-        It stays with NumPy at first: a number that is met once is not worth a transfer of its own.
+        It stays with NumPy, where another memory is used until it recurs: a transfer has its price.
         """
         if value == 0 and str(value) != "0" and str(value) != "0.0":  # -0.0 and 0.0 would be one key
             return self._scalar(value, dtype)

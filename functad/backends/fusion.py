@@ -53,12 +53,12 @@ class Fusion(BaseBackend):
     name = "xla"
     fuses = True
     tells_types = True
-    transfers = True
 
     def __init__(self, xla: Xla):
         super().__init__()
         self.xla = xla
         self.hardware = xla.hardware
+        self.transfers = xla.transfers
         self.sharding = jax.sharding.SingleDeviceSharding(xla.jax_device)
         self.states = 0
         self._roots = {False: State(), True: State()}  # by the precision mode: results have other dtypes
@@ -129,11 +129,12 @@ class Fusion(BaseBackend):
         key = (id(value), dtype)
         found = self._literals.get(key) or recording.numbers.get(key)
         if found is None:
+            recurs = (value, dtype) in self._numbers  # as a literal does
             array = super().scalar(value, dtype)._value
             x = Tensor(self, array, None, (), dtype)
             x._entry = self.kind((), dtype, CONSTANT)
             found = recording.numbers[key] = (x, value)  # the number is kept, so its id stays its own
-            if type(array) is not np.ndarray:  # met before, as a literal is
+            if recurs:
                 if len(self._literals) > _MOST_LITERALS:
                     self._literals.clear()
                 self._literals[key] = found

@@ -41,12 +41,12 @@ class Xla(BaseBackend):
 
     name = "xla"
     tells_types = True
-    transfers = True
 
     def __init__(self, device: Any):
         super().__init__()
         self.jax_device = device
         self.hardware = f"{device.platform}:{device.id}"
+        self.transfers = device.platform != "cpu"
         self.pulls = Pulls(self)
 
     compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
