@@ -62,8 +62,9 @@ def test_digits_fails_below_its_accuracy(digits, tmp_path, monkeypatch):
         run_digits(digits, monkeypatch, "--epochs", "1", "--out", str(tmp_path))
 
 
-@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=lambda d: d.name)
+@pytest.mark.parametrize("device", [fd.Device.cpu(fusion=False), fd.Device.numpy()], ids=lambda d: d.name)
 def test_both_styles_compute_the_same_bits(device, digits, data):
+    # Op by op: what is compiled together is rounded as XLA sees fit.
     images, labels = (x.to_device(device) for x in data)
     runs = {}
     for style in ("object", "functional"):

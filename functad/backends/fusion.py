@@ -11,7 +11,6 @@ whether and when it is compiled in `fusion_compile`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
@@ -367,10 +366,8 @@ class Fusion(BaseBackend):
         """The live results of a structure that no tape follows, op by op."""
         if plan.by_op is None:
             plan.by_op = plan.evaluator(self._single)
-        start = time.perf_counter()
         with jax.enable_x64(recording.x64) if recording.x64 != dtypes.x64_enabled() else nullcontext():
             results = plan.by_op(*plan.arrays(recording.knowns))
-        plan.fastest = min(plan.fastest, time.perf_counter() - start)
         self.compiler.counts["op by op"] += 1
         return results
 
@@ -382,7 +379,6 @@ class Fusion(BaseBackend):
         self, recording: Recording, plan: Plan, gradients: list[Any] | None = None, release: bool = False
     ) -> list[Any]:
         """The live results op by op; and the gradients, if they are asked for."""
-        start = time.perf_counter()
         with immediate(recording.x64):
             values = self._redone(recording, plan)
             if gradients is not None:
@@ -391,7 +387,6 @@ class Fusion(BaseBackend):
                 gradients.append(sweep([(loss._context, seed)], release, self.pulls))
         recording.made.update({p: values[p] for p in plan.followed})
         self.compiler.counts["op by op"] += 1
-        plan.fastest = min(plan.fastest, time.perf_counter() - start)
         return [_array(values[p]) for p in plan.live]
 
     def _redone(self, recording: Recording, plan: Plan) -> list[Any]:

@@ -1,9 +1,9 @@
 """When a structure is compiled as a whole, and what is kept.
 
 A structure of ops that are new is compiled at once, for compiling its ops one by one would take
-longer. Any other runs op by op until that has taken a share of the time that compiling is expected
-to take; then it is compiled in the background, and goes on op by op meanwhile. So neither a shape
-that occurs once nor a branch that changes makes a program wait.
+longer. Any other runs op by op at first; if it recurs it is compiled in the background, and used from a
+fixed recurrence on. So neither a shape that occurs once nor a branch that changes makes a program wait,
+and what runs does not depend on time: the same program gives the same bits again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _MOST_OPS = 100_000  # in the plans that are kept
 _MOST_BYTES = 1 << 30  # of the executables that are kept, by estimate
 _BYTES_PER_LETTER = 25  # of memory for a letter of an executable's text; measured on a CPU, where XLA does not say
 _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
-_SHARE = 0.25  # of the time compiling is expected to take that is spent op by op before
+_START = 8  # how often a structure has been met when it goes to the compiler
+_SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
+_PER_OP = 8
 _MOST_FUTILE = 3  # recordings that gained nothing
 _PAUSE = 256  # ops that run at once then; twice as many each time it happens again
 _MOST_DOUBLED = 6
@@ -56,7 +58,6 @@ class Compiler:
         self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0})
         self.singles: Counter[str] = Counter()  # by name
         self.seconds = 0.0  # spent compiling
-        self.pace = 2.5  # how much longer compiling takes here than plans expect; measured as it goes
         self.compiled_ops = 0
         COMPILERS.add(self)
 
@@ -107,15 +108,19 @@ class Compiler:
             self.counts["hits"] += 1
             return True
         plan.met += 1
-        if plan.refused or plan.compiling or plan.count > _MOST_COMPILED:
+        if plan.refused or plan.count > _MOST_COMPILED:
             return False
         if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
             self._compile(plan, x64, build, ahead=False)
-            return plan.call is not None
-        if plan.met > 1 and plan.fastest * plan.met > _SHARE * self.pace * plan.cost and not is_strict():
-            plan.compiling = True
+            plan.call = plan.made
+        elif plan.met == _START and not is_strict():
+            plan.done = threading.Event()
             self._submit(lambda: self._compile(plan, x64, build, ahead=True))
-        return False
+        elif plan.done is not None and plan.met >= _SWITCH + plan.count // _PER_OP:
+            plan.done.wait()
+            plan.call = plan.made
+            self.counts["hits"] += plan.call is not None
+        return plan.call is not None
 
     def _compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any], ahead: bool) -> None:
         """Have XLA compile a structure, from its types alone: no array is kept for it."""
@@ -136,21 +141,23 @@ class Compiler:
                 return
             raise
         finally:
-            plan.compiling = False
+            if plan.refused and plan.done is not None:
+                plan.done.set()
         with self._lock:
             if not plan.kept:  # it had been let go of, and came back
                 self._keep(plan)
-            plan.call = call
+            plan.made = call
             plan.bytes = size
             self.bytes += size
             self._count(plan, time.perf_counter() - start)
             if self.bytes > _MOST_BYTES and len(self.plans) > 1:
                 self._drop()
+        if plan.done is not None:
+            plan.done.set()
 
     def _count(self, plan: Plan, seconds: float) -> None:
         self.counts["compiled"] += 1
         self.seconds += seconds
-        self.pace += 0.3 * (seconds / plan.cost - self.pace)
         self.compiled_ops += plan.count
 
     # --- in the background

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,9 +71,8 @@ class Plan:
             step.novel = 0  # other structures that begin alike are not new for that
         self.met = 0
         self.used = 0
-        self.fastest = math.inf  # seconds, op by op
-        self.cost = 0.02 + 0.004 * self.count * (1.0 if root is None else 2.5)  # seconds, to compile; measured on a CPU
-        self.compiling = False
+        self.done: Any = None  # an event: whether it has been compiled
+        self.made: Any = None  # what the compiler made of it
         self.by_op: Any = None
         self.call: Any = None
         self.staged: Any = None
@@ -85,7 +83,7 @@ class Plan:
 
     def forget(self) -> None:
         """Let go of the executables."""
-        self.call = self.staged = self.by_op = None
+        self.call = self.made = self.done = self.staged = self.by_op = None
         self.met = self.bytes = self.novel = 0
         self.kept = False
 
