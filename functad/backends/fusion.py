@@ -28,7 +28,7 @@ from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import Origins, Plan, is_consumed, leaves_of, origins_of, summary
 from functad.backends.pulls import Pulls
 from functad.backends.staged import StagedOp
-from functad.backends.xla import EXACT, Xla, compiled
+from functad.backends.xla import Xla, compiled
 from functad.device import FUSED
 from functad.dispatch import pending as local
 from functad.dtypes import DType
@@ -38,6 +38,7 @@ from functad.ops.rules import broadcast, is_strict
 from functad.tape import AnyNode, Leaf, Node, Swept, sweep
 from functad.tensor import Tensor
 
+_EXACT = {"xla_allow_excess_precision": False}  # half types are rounded after every op, as they are op by op
 _run = BaseBackend.run
 _new = object.__new__
 _FEW = 3  # ops that cost less as nodes of their own than as one compiled node
@@ -331,16 +332,16 @@ class Fusion(BaseBackend):
         return plan.call(*arrays)
 
     def _build_forward(self, plan: Plan) -> Any:
-        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=EXACT), None
+        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT), None
 
     def _build_backward(self, plan: Plan) -> Any:
-        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=EXACT), None
+        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT), None
 
     def _build_staged(self, plan: Plan) -> Any:
         return self._staged(plan), self.sharding
 
     def _staged(self, plan: Plan) -> StagedOp:
-        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self, options=EXACT)
+        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self)
         return plan.staged
 
     def _run_taped(self, recording: Recording, plan: Plan) -> Any:
@@ -465,9 +466,12 @@ class Fusion(BaseBackend):
 
 def _concrete(run: Callable[[], Any]) -> Any:
     """What `run` computes, as arrays also where JAX is tracing and would write the calls down."""
-    arrays = run()
-    if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
-        return arrays
+    try:
+        arrays = run()
+        if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
+            return arrays
+    except ValueError:  # JAX takes compiler options outside of its traces only
+        pass
     with jax.ensure_compile_time_eval():
         return run()
 

@@ -28,15 +28,12 @@ class StagedOp(Op):
 
     whole = True
 
-    def __init__(
-        self, name: str, program: Program, base: BaseBackend, donate: tuple[int, ...] = (), options: Any = None
-    ):
+    def __init__(self, name: str, program: Program, base: BaseBackend, donate: tuple[int, ...] = ()):
         super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
         self.program = program
         self.base = base
         self.out_types = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
         self.donate = donate  # type: ignore[misc]  # an instance's own
-        self.options = options  # type: ignore[misc]  # an instance's own
         self.inputs = tuple(f"x{i}" for i in range(len(program.inputs)))
         self.numpy_impl = _numpy_impl(program, base)
         self.recorded = lru_cache(64)(self._recorded)  # type: ignore[method-assign]  # caches per op
@@ -66,7 +63,7 @@ class StagedOp(Op):
                 tangent = out._context if mine else None
                 moved.append(zeros(Type(out._shape, out._dtype), values[-1]) if tangent is None else tangent)
             program = trace.program([*values, *moved])
-        return StagedOp(f"jvp({self.name})", program, self.base, options=self.options)
+        return StagedOp(f"jvp({self.name})", program, self.base)
 
     def _with_gradient(self, place: int, targets: tuple[int, ...]) -> StagedOp:
         """(*inputs) -> (*outputs, *gradients of output number `place` with respect to some inputs), in one call."""
@@ -91,7 +88,7 @@ class RecordedOp(StagedOp):
     """The forward half of a split program: outputs, then the residuals it computed."""
 
     def __init__(self, op: StagedOp, program: Program, visible: int, kept: tuple[int, ...], backward: Any):
-        super().__init__(op.name, program, op.base, options=op.options)
+        super().__init__(op.name, program, op.base)
         self.visible = visible  # type: ignore[misc]  # an instance's own
         self.kept = kept  # inputs that are residuals themselves
         self.backward = backward
@@ -156,7 +153,7 @@ def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[i
     residuals = [x for x in crossing if x in made_forward]
     first = Program(inputs, forward, [*outs, *residuals], joint.types)
     second = Program([*[inputs[i] for i in kept], *residuals, *seeds], backward, grads, joint.types)
-    pull = StagedOp(f"backward({op.name})", second, op.base, options=op.options)
+    pull = StagedOp(f"backward({op.name})", second, op.base)
     return RecordedOp(op, first, n_outs, kept, (pull, tuple(moved), tuple(targets)))
 
 

@@ -20,9 +20,6 @@ from functad.ops.op import Op
 from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
-EXACT = {"xla_allow_excess_precision": False}
-"""Compiler options under which half types are rounded after every op, as they are op by op."""
-
 
 @lru_cache(8192)
 def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
@@ -33,7 +30,7 @@ def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
         return op.impl(jnp, *arrays, **fixed)
 
     call.__name__ = call.__qualname__ = op.name
-    return jax.jit(call, donate_argnums=op.donate, compiler_options=op.options)
+    return jax.jit(call, donate_argnums=op.donate)
 
 
 class Xla(BaseBackend):

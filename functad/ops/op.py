@@ -207,7 +207,6 @@ class Op:
     out_types: ClassVar[Sequence[Type] | None] = None  # of an op with several outputs, where they are known
     whole: ClassVar[bool] = False  # a program that is compiled as it is
     donate: ClassVar[tuple[int, ...]] = ()  # inputs whose memory the outputs may take over
-    options: ClassVar[dict[str, Any] | None] = None  # for XLA's compiler
     visible: ClassVar[int] = 0  # of the outputs of a recorded form, those that the user sees
 
     def recorded(self, tracked: tuple[bool, ...]) -> Op | None:
