@@ -24,7 +24,6 @@ Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 """The leaves a node depends on: an id, or the parts it was put together from (shared, not copied)."""
 
 _ids = count(1)
-_new = object.__new__
 
 
 fresh_id = _ids.__next__

@@ -5,7 +5,7 @@ line that made them. What was recorded runs when a value is observed, and at the
 then one executable returns the gradients and whatever results are still held, and no derivative
 rule runs.
 
-Recording and its keys are in `fusion_record`, what a structure computes in `fusion_structure`,
+Recording is in `fusion_record`, the trie of structures in `fusion_state`, what one computes in `fusion_structure`,
 whether and when it is compiled in `fusion_compile`.
 """
 

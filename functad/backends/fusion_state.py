@@ -67,7 +67,6 @@ class State:
         "plans",
         "shape",
         "size",
-        "stamp",
         "taped",
         "tracked",
         "types",
@@ -88,7 +87,7 @@ class State:
         self.place: int | None = None
         self.shape: Any = None
         self.dtype: Any = None
-        self.size = self.count = self.depth = self.bytes = self.held = self.novel = self.stamp = 0
+        self.size = self.count = self.depth = self.bytes = self.held = self.novel = 0
         self.full = self.heavy = False
         self.tracked: tuple[bool, ...] = ()
 
