@@ -17,7 +17,7 @@ from functad import dtypes
 from functad.dispatch import bind, tracing
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
 from functad.ops.op import Op, Residuals, Type
-from functad.ops.rules import zeros
+from functad.ops.rules import guarded, zeros
 from functad.source import Place, line_of, user_place
 
 Leaves: TypeAlias = "int | tuple[Leaves, ...]"
@@ -160,7 +160,10 @@ def sweep(
     release: bool = False,
     pull: Callable[[Node, Any, Residuals], Sequence[Any]] = pulled,
 ) -> Swept:
-    """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules."""
+    """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules.
+
+    Rules that are behind an op that guards run as `guarded`.
+    """
     found = Swept({}, [])
     watch = getattr(tracing.get(), "swept", None)  # of `debug_nans`, which runs the rules itself
     if watch is not None:
@@ -168,6 +171,7 @@ def sweep(
     pending: dict[int, Any] = {}
     queue: list[tuple[int, AnyNode]] = []
     recomputed: dict[int, Any] = {}
+    behind: set[int] = set()  # nodes whose cotangent came through an op that guards
 
     def send(node: AnyNode, g: Any) -> None:
         if node.id in pending:
@@ -190,11 +194,19 @@ def sweep(
                 found.origins.append(node.origins)
             if type(g) is dict:
                 g = _fill(g, node.shape)  # of several outputs, their types
-            pieces = pull(node, g, _residuals(node, recomputed))
+            res = _residuals(node, recomputed)
+            if node.id in behind:
+                with guarded():
+                    pieces = pull(node, g, res)
+            else:
+                pieces = pull(node, g, res)
+            guards = node.op.guards or node.id in behind
             for index, (parent, piece) in enumerate(zip(node.parents, pieces, strict=True)):
                 if piece is not None and parent is not None:
                     _check(node, index, piece, parent)
                     send(parent, piece)
+                    if guards:
+                        behind.add(parent.id)
             recomputed.pop(node.id, None)
             if release:
                 node.inputs = node.out = None
@@ -210,6 +222,8 @@ def sweep(
                 pending[parent.id] = {}
                 heappush(queue, (-parent.id, parent))
             pending[parent.id][node.index] = g
+            if node.id in behind:
+                behind.add(parent.id)
     if watch is not None:
         watch(found)
     return found

@@ -419,3 +419,76 @@ def test_refused_subscripts(subscripts, message):
         ops.einsum(subscripts, fd.ones((2, 3)), fd.ones((3, 4)))
     with pytest.raises(errors.ArgumentError, match="expected subscripts such as"):
         ops.einsum(fd.ones(2), "i")
+
+
+# --- the branch not taken
+
+X = [[1.0, 2.0], [np.inf, 1.0], [np.nan, -1.0]]
+W = [[1.0, 2.0, 0.5], [3.0, 4.0, 1.0]]
+DX, DW = [[3.5, 8.0], [0, 0], [0, 0]], [[1.0] * 3, [2.0] * 3]  # of the sum of the first row of x @ w
+
+
+def first_row(product, device):
+    """A loss of the first row of a product, the others left out."""
+    mask = fd.tensor([[True], [False], [False]], device=device)
+    return lambda x, w: ops.where(mask, product(x, w), 0.0).sum()
+
+
+LEFT_OUT = {
+    "matmul": ops.matmul,
+    "einsum": lambda x, w: ops.einsum("ij,jk->ik", x, w),
+    "stack": lambda x, w: ops.matmul(x[None], w[None])[0],
+    "vectors": lambda x, w: ops.stack([ops.vecdot(x, w[:, i]) for i in range(3)], 1),
+    "jitted": fd.jit(ops.matmul),
+    "checkpointed": fd.checkpoint(ops.matmul),
+    "half": lambda x, w: ops.matmul(x.astype("float16"), w.astype("float16")).astype("float32"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_rows_left_out_of_a_product(name, device):
+    """Neither inf and NaN in rows that `where` drops nor their products reach a gradient."""
+    f = first_row(LEFT_OUT[name], device)
+    x, w = fd.tensor(X, device=device), fd.tensor(W, device=device)
+    for gradient in (fd.grad(f, (0, 1)), fd.jit(fd.grad(f, (0, 1)))):
+        assert [g.tolist() for g in gradient(x, w)] == [DX, DW]
+    a, b = leaf(X, device), leaf(W, device)
+    grads = f(a, b).backward()
+    assert [grads[a].tolist(), grads[b].tolist()] == [DX, DW]
+
+
+def test_rows_left_out_of_a_product_by_row_and_to_second_order(device):
+    x, w = fd.tensor(X, device=device), fd.tensor(W, device=device)
+
+    def row(x, w, kept):
+        return ops.where(kept, ops.matmul(x, w), 0.0).sum()
+
+    dx, dw = fd.vmap(fd.grad(row, (0, 1)), (0, None, 0))(x, w, fd.tensor([True, False, False], device=device))
+    assert dx.tolist() == DX
+    assert dw.tolist() == [DW, *[np.zeros((2, 3)).tolist()] * 2]
+    square = first_row(lambda x, w: ops.matmul(x, w) ** 2 / 2, device)
+    for second in (fd.hessian, lambda f, n: fd.jacrev(fd.jacrev(f, n), n)):
+        assert second(square, 1)(x, w).tolist() == np.einsum("a,c,bd->abcd", [1, 2], [1, 2], np.eye(3)).tolist()
+        found = second(square, 0)(x, w).numpy()
+        assert np.array_equal(found[0, :, 0], np.array(W) @ np.array(W).T)
+        assert not found[1:].any() and not found[:, :, 1:].any()
+
+    def scaled(x, w, b):
+        return first_row(lambda x, w: ops.matmul(x, w) * b, device)(x, w)
+
+    mixed = fd.grad(lambda w: fd.grad(scaled, 2)(x, w, fd.tensor(2.0, device=device)))(w)
+    assert mixed.tolist() == DW
+
+
+def test_what_a_product_keeps_is_not_hidden(device):
+    """Only zeros win: an inf that is used is in the gradient, and `strict_ieee` has NaN as IEEE 754 does."""
+    mask = fd.tensor([[True, False, False], [False, True, False]], device=device)
+    x = fd.tensor([[1.0, 2.0], [np.inf, 1.0]], device=device)
+
+    def loss(w):
+        return ops.where(mask, ops.matmul(x, w), 0.0).sum()
+
+    w = fd.tensor(W, device=device)
+    assert fd.grad(loss)(w).tolist() == [[1.0, np.inf, 0.0], [2.0, 1.0, 0.0]]
+    with fd.strict_ieee():
+        assert np.isnan(fd.grad(loss)(w).numpy()).tolist() == [[True, False, True], [False] * 3]

@@ -20,7 +20,7 @@ from functad.dispatch import tracing
 from functad.errors import ConcreteValueError
 from functad.levels import deeper
 from functad.ops.op import Op, Residuals, Type
-from functad.ops.rules import is_strict
+from functad.ops.rules import is_guarded, is_strict
 from functad.tape import Node
 from functad.tensor import Tensor
 
@@ -74,7 +74,7 @@ class Pulls:
             given.append(out)
         if tracing.get() is not None:
             return op.pull(g, res, node.parents)
-        key = (op, res.params, *types, out is None, is_strict(), dtypes.x64_enabled())
+        key = (op, res.params, *types, out is None, is_guarded(), is_strict(), dtypes.x64_enabled())
         rule = self.known.get(key)
         if rule is None or rule is _MET:
             rule = self.known[key] = _MET if rule is None else self._compile(op, g, res, node.parents)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
@@ -19,7 +19,7 @@ from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
 from functad.levels import deeper
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
-from functad.ops.rules import zeros
+from functad.ops.rules import guarded, is_guarded, zeros
 from functad.tape import sweep
 
 
@@ -84,23 +84,51 @@ class StagedOp(Op):
         return Keep(frozenset(), frozenset(), False)
 
 
+class Backward(NamedTuple):
+    """The backward half of a split program."""
+
+    op: StagedOp
+    moved: tuple[int, ...]  # the outputs whose cotangents it takes, behind the residuals
+    targets: tuple[int, ...]  # the inputs whose cotangents it gives
+
+
 class RecordedOp(StagedOp):
     """The forward half of a split program: outputs, then the residuals it computed."""
 
-    def __init__(self, op: StagedOp, program: Program, visible: int, kept: tuple[int, ...], backward: Any):
+    def __init__(
+        self,
+        op: StagedOp,
+        tracked: tuple[bool, ...],
+        program: Program,
+        visible: int,
+        kept: tuple[int, ...],
+        backward: Backward,
+    ):
         super().__init__(op.name, program, op.base)
+        self.of = op
+        self.tracked = tracked
         self.visible = visible  # type: ignore[misc]  # an instance's own
         self.kept = kept  # inputs that are residuals themselves
         self.backward = backward
+        self.guarded: Backward | None = None
 
     def keep(self, tracked: tuple[bool, ...]) -> Keep:
         return Keep(frozenset(self.kept), frozenset(), True)
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
-        op, moved, targets = self.backward
+        op, moved, targets = self._behind_guard() if is_guarded() else self.backward
         cotangents = [g[i] for i in moved]
         pieces = iter(bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *cotangents]) if targets else ())
         return [next(pieces) if i in targets else None for i in range(len(wanted))]
+
+    def _behind_guard(self) -> Backward:
+        """The backward half in which zeros of the cotangents win; it is seldom needed, so it is not always written."""
+        if self.guarded is None:
+            with guarded():
+                again = _split(self.of, self.tracked)
+            alike = again.kept == self.kept and again.program.outputs == self.program.outputs
+            self.guarded = again.backward if alike else self.backward
+        return self.guarded
 
 
 def _split(op: StagedOp, tracked: tuple[bool, ...]) -> RecordedOp:
@@ -117,7 +145,7 @@ def _split(op: StagedOp, tracked: tuple[bool, ...]) -> RecordedOp:
 
         values, gradients = _differentiated(program, inputs, tracked, seed)
         joint = trace.program([*values, *gradients.values()])
-    return _cut(op, joint, len(inputs), len(values), moved, list(gradients))
+    return _cut(op, joint, len(values), moved, list(gradients), tracked)
 
 
 def _differentiated(
@@ -140,7 +168,10 @@ def _differentiated(
     return values, {i: found[id] for i, id in ids.items() if id in found}
 
 
-def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[int], targets: list[int]) -> RecordedOp:
+def _cut(
+    op: StagedOp, joint: Program, n_outs: int, moved: list[int], targets: list[int], tracked: tuple[bool, ...]
+) -> RecordedOp:
+    n_inputs = len(tracked)
     inputs, seeds = joint.inputs[:n_inputs], joint.inputs[n_inputs:]
     outs, grads = joint.outputs[:n_outs], joint.outputs[n_outs:]
     forward = joint.needed(outs)
@@ -154,7 +185,7 @@ def _cut(op: StagedOp, joint: Program, n_inputs: int, n_outs: int, moved: list[i
     first = Program(inputs, forward, [*outs, *residuals], joint.types)
     second = Program([*[inputs[i] for i in kept], *residuals, *seeds], backward, grads, joint.types)
     pull = StagedOp(f"backward({op.name})", second, op.base)
-    return RecordedOp(op, first, n_outs, kept, (pull, tuple(moved), tuple(targets)))
+    return RecordedOp(op, tracked, first, n_outs, kept, Backward(pull, tuple(moved), tuple(targets)))
 
 
 def _type(x: Any, program: Program) -> Type:

@@ -12,8 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from string import ascii_letters, ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
@@ -26,10 +28,13 @@ from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.quantize import QuantTensor
 from functad.ops.quantize import product as quant_product
-from functad.ops.rules import cast, mul, multilinear, reshape_op, sum_op, widen
+from functad.ops.rules import cast, custom, is_guarded, is_strict, mul, multilinear, reshape_op, sum_op, widen
 from functad.ops.shape import moveaxis, reshaped, roll
 
 __all__ = ["cross", "dot", "inner", "kron", "matmul", "outer", "tensordot", "vdot", "vecdot"]
+
+
+Wins: TypeAlias = Literal["x", "y", "both"]
 
 
 class _Layout(NamedTuple):
@@ -92,8 +97,8 @@ def _backward(subscripts: str) -> tuple[str, str]:
     return f"{out},{ys}->{xs}", f"{xs},{out}->{ys}"
 
 
-def _contract_rows(op: Any, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[str]) -> Any:
-    return bind(op, inputs, (_with_rows(params[0], *mapped),))
+def _contract_rows(op: Any, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
+    return bind(op, inputs, (_with_rows(params[0], *mapped), *params[1:]))
 
 
 @lru_cache(1024)
@@ -103,10 +108,62 @@ def _with_rows(subscripts: str, x_mapped: bool, y_mapped: bool) -> str:
     return f"{row * x_mapped}{xs},{row * y_mapped}{ys}->{row}{out}"
 
 
+def _guarded(xp: Any, x: Any, y: Any, *, subscripts: str, wins: Wins) -> Any:
+    out = _contract(xp, x, y, subscripts=subscripts)
+    return jax.lax.cond(
+        jnp.isnan(out).any(), lambda: _without_zeros(_contract, xp, out, x, y, subscripts, wins), lambda: out
+    )
+
+
+def _guarded_numpy(xp: Any, x: Any, y: Any, *, subscripts: str, wins: Wins) -> Any:
+    out = _contract_numpy(xp, x, y, subscripts=subscripts)
+    return _without_zeros(_contract_numpy, xp, out, x, y, subscripts, wins) if np.isnan(out).any() else out
+
+
+def _without_zeros(product: Any, xp: Any, out: Any, x: Any, y: Any, subscripts: str, wins: Wins) -> Any:
+    """The contraction `out`, mended: a zero that wins makes a product 0 though the other factor be inf or NaN."""
+    left, right, met = x, y, False
+    if wins != "y":
+        odd = ~xp.isfinite(y)
+        met |= product(xp, (x != 0).astype(np.float32), odd.astype(np.float32), subscripts=subscripts) > 0
+        right = xp.where(odd, xp.zeros((), y.dtype), y)
+    if wins != "x":
+        odd = ~xp.isfinite(x)
+        met |= product(xp, odd.astype(np.float32), (y != 0).astype(np.float32), subscripts=subscripts) > 0
+        left = xp.where(odd, xp.zeros((), x.dtype), x)
+    return xp.where(met, out, product(xp, left, right, subscripts=subscripts))
+
+
+guarded_contract_op: Op = custom(
+    "guarded_contract", _guarded, guards=True,
+    vjp=[lambda g, y, subscripts, wins: _guard(g, y, _backward(subscripts)[0], "x" if wins == "x" else "both"),
+         lambda g, x, subscripts, wins: _guard(x, g, _backward(subscripts)[1], "y" if wins == "y" else "both")],
+    jvp=[lambda t, y, subscripts: _guard(t, y, subscripts, "x"), lambda t, x, subscripts: _guard(x, t, subscripts, "y")],
+    cost=Cost.COMPUTE, numpy_impl=_guarded_numpy, batch=_contract_rows,
+    samples=Samples([
+        (((3, 2), (2, 4)), {"subscripts": "ij,jk->ik", "wins": "x"}),
+        (((2, 3), (2,)), {"subscripts": "ij,i->j", "wins": "y"}),
+        (((2, 3), (3,)), {"subscripts": "ij,j->i", "wins": "both"}),
+        (((0, 2), (2,)), {"subscripts": "ij,j->i", "wins": "x"}),
+    ]),
+    doc="A contraction in which zeros of one operand (`wins`), or of both, win over inf and NaN in the other.",
+)  # fmt: skip
+
+
+def _guard(x: Any, y: Any, subscripts: str, wins: Wins) -> Any:
+    if is_strict():
+        return bind(contract_op, (x, y), (subscripts,))
+    return bind(guarded_contract_op, (x, y), (subscripts, wins))
+
+
+def _rule(x: Any, y: Any, subscripts: str, cotangent: Wins) -> Any:
+    return _guard(x, y, subscripts, cotangent) if is_guarded() else bind(contract_op, (x, y), (subscripts,))
+
+
 contract_op: Op = multilinear(
     "contract", _contract,
-    lambda g, y, subscripts: bind(contract_op, (g, y), (_backward(subscripts)[0],)),
-    lambda g, x, subscripts: bind(contract_op, (x, g), (_backward(subscripts)[1],)),
+    lambda g, y, subscripts: _rule(g, y, _backward(subscripts)[0], "x"),
+    lambda g, x, subscripts: _rule(x, g, _backward(subscripts)[1], "y"),
     cost=Cost.COMPUTE, numpy_impl=_contract_numpy, batch=_contract_rows,
     samples=Samples([
         (((3, 2), (2, 4)), {"subscripts": "ij,jk->ik"}), (((2,), (2,)), {"subscripts": "i,i->"}),

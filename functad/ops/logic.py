@@ -100,7 +100,7 @@ where_op = linear(
     "where", lambda xp, condition, x, y: xp.where(condition, x, y), None,
     lambda g, condition, x_shape: unbroadcast(gate(g, condition), x_shape),
     lambda g, condition, y_shape: unbroadcast(gate(g, logical_not(condition)), y_shape),
-    samples=Samples(make=_chosen), batch=align_rows, doc="x where the condition holds, else y.",
+    samples=Samples(make=_chosen), batch=align_rows, guards=True, doc="x where the condition holds, else y.",
 )  # fmt: skip
 
 

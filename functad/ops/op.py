@@ -157,6 +157,8 @@ class Op:
     samples: Samples | None = None
     numpy_impl: Callable[..., Any] | None = None
     differentiable: bool = True
+    guards: bool = False
+    """Whether programs leave values out by it: zeros in what it sends back stand for these, and win over inf and NaN."""
     pulls: Sequence[Derivative | None] = ()
     pushes: Sequence[Derivative | None] = ()
     joint_push: Derivative | None = None

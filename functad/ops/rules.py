@@ -22,6 +22,7 @@ TABLE: dict[str, Op] = {}
 """Every primitive op by name."""
 
 _strict: ContextVar[bool] = ContextVar("functad_strict_ieee", default=False)
+_guarded: ContextVar[bool] = ContextVar("functad_guarded", default=False)
 
 
 @contextmanager
@@ -41,6 +42,21 @@ def strict_ieee() -> Iterator[None]:
 def is_strict() -> bool:
     """Whether `strict_ieee()` is on in this context."""
     return _strict.get()
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Inside, the cotangents that rules get came through an op that guards, such as `where`: their zeros win."""
+    token = _guarded.set(True)
+    try:
+        yield
+    finally:
+        _guarded.reset(token)
+
+
+def is_guarded() -> bool:
+    """Whether rules run behind an op that guards, and zeros may win over inf and NaN."""
+    return _guarded.get() and not _strict.get()
 
 
 def register(op: Op) -> Op:
@@ -158,7 +174,9 @@ def product(g: Any, partial: Any) -> Any:
         if partial == -1:
             return neg(g)
         return mul(g, partial) if partial else bind(zeros_like_op, (g,))
-    return mul(g, partial) if _strict.get() else masked_mul(g, partial)
+    if _strict.get():
+        return mul(g, partial)
+    return guarded_mul(g, partial) if _guarded.get() else masked_mul(g, partial)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
@@ -333,13 +351,19 @@ mul = elementwise(
     doc="x * y, elementwise.",
 )  # fmt: skip
 neg = elementwise("neg", lambda xp, x: xp.negative(x), -1, samples=ONE, doc="-x.")
-masked_mul: Op = custom(
-    "masked_mul", _masked_mul, promote="numeric", samples=PAIR, batch=align_rows,
-    vjp=[lambda g, y, x_shape: unbroadcast(masked_mul(g, y), x_shape),
-         lambda g, x, y_shape: unbroadcast(zero_mul(g, x), y_shape)],
-    jvp=[lambda t, y: masked_mul(t, y), lambda t, x: zero_mul(t, x)],
-    doc="x * y, but 0 where x is exactly 0 and y is not finite.",
-)  # fmt: skip
+
+
+def _winning(name: str, **about: Any) -> Op:
+    return custom(
+        name, _masked_mul, promote="numeric", samples=PAIR, batch=align_rows,
+        vjp=[lambda g, y, x_shape: unbroadcast(product(g, y), x_shape),
+             lambda g, x, y_shape: unbroadcast(zero_mul(g, x), y_shape)],
+        jvp=[lambda t, y: masked_mul(t, y), lambda t, x: zero_mul(t, x)], **about,
+    )  # fmt: skip
+
+
+masked_mul: Op = _winning("masked_mul", doc="x * y, but 0 where x is exactly 0 and y is not finite.")
+guarded_mul: Op = _winning("guarded_mul", guards=True, doc="masked_mul in a rule behind an op that guards.")
 zero_mul: Op = custom(
     "zero_mul", _zero_mul, promote="numeric", samples=PAIR, batch=align_rows,
     vjp=[lambda g, y, x_shape: unbroadcast(zero_mul(g, y), x_shape),

@@ -252,8 +252,8 @@ def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
             mine.append(place)
         places.append(mine)
     kept = sorted({i for half in halves for i in half.kept})
-    seeds = sorted({i for half in halves for i in half.backward[1]})
-    targets = sorted({i for half in halves for i in half.backward[2]})
+    seeds = sorted({i for half in halves for i in half.backward.moved})
+    targets = sorted({i for half in halves for i in half.backward.targets})
     types = op.in_types[1:]
     given: dict[Key, Type] = {("x", i): t for i, t in enumerate(types)}
     read: dict[Key, Type] = {("x", i): types[i] for i in kept} | {("saved", i): t for i, t in enumerate(saved)}

@@ -16,9 +16,10 @@ from functad.backends.staged import StagedOp
 from functad.backends.trace import Equation, Program, open_trace
 from functad.dispatch import bind
 from functad.levels import deeper
+from functad.ops.contract import contract_op, guarded_contract_op
 from functad.ops.cumulative import recurrence_op
 from functad.ops.op import Op, Type
-from functad.ops.rules import masked_mul, zero_mul
+from functad.ops.rules import guarded_mul, masked_mul, zero_mul
 from functad.ops.scatter import scatter_set_op
 from functad.transforms.control_ops import CondOp, ControlOp
 from functad.transforms.jax_op import FLOAT0, Arrays, JaxOp, default_xla, still
@@ -236,6 +237,19 @@ def _winning(params: Any, t: Any, partial: Any) -> Any:
     return t * jnp.where(finite, partial, large) * jnp.where(finite, jnp.ones((), partial.dtype), big)
 
 
+def _winning_contraction(params: Any, x: Any, y: Any) -> Any:
+    subscripts, wins = params
+    partial = y if wins == "x" else x
+    big = jnp.asarray(jnp.finfo(partial.dtype).max, partial.dtype)
+    finite = jnp.isfinite(partial)
+    usual = jnp.where(finite, partial, jnp.zeros((), partial.dtype))
+    large = jnp.where(
+        finite, jnp.zeros((), partial.dtype), big if jnp.iscomplexobj(partial) else jnp.copysign(big, partial)
+    )
+    near, far = (_run(contract_op, [x, p] if wins == "x" else [p, y], (subscripts,)) for p in (usual, large))
+    return near + far * big
+
+
 def _winning_zero(params: Any, t: Any, x: Any) -> Any:
     return jnp.where(x == 0, jnp.zeros((), t.dtype), _winning(params, t, x))
 
@@ -259,6 +273,8 @@ def _scatter_set(params: Any, x: Any, values: Any, *indices: Any) -> Any:
 
 _LINEAR: dict[Op, Callable[..., Any]] = {
     masked_mul: _winning,
+    guarded_mul: _winning,
+    guarded_contract_op: _winning_contraction,
     zero_mul: _winning_zero,
     recurrence_op: _recurrence,
     scatter_set_op: _scatter_set,
