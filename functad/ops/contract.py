@@ -9,13 +9,11 @@ operands as they lie.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from string import ascii_letters, ascii_uppercase
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
@@ -108,45 +106,40 @@ def _with_rows(subscripts: str, x_mapped: bool, y_mapped: bool) -> str:
     return f"{row * x_mapped}{xs},{row * y_mapped}{ys}->{row}{out}"
 
 
-def _guarded(xp: Any, x: Any, y: Any, *, subscripts: str, wins: Wins) -> Any:
-    out = _contract(xp, x, y, subscripts=subscripts)
-    return jax.lax.cond(
-        jnp.isnan(out).any(), lambda: _without_zeros(_contract, xp, out, x, y, subscripts, wins), lambda: out
-    )
+def _guarded(product: Callable[..., Any]) -> Callable[..., Any]:
+    """`product` where zeros win: what in one operand only zeros of the other are multiplied by is taken as 0."""
+
+    def impl(xp: Any, x: Any, y: Any, *, subscripts: str, wins: Wins) -> Any:
+        xs, ys, _ = _terms(subscripts)
+        left = x if wins == "x" else _met(xp, x, xs, y, ys)
+        right = y if wins == "y" else _met(xp, y, ys, x, xs)
+        return product(xp, left, right, subscripts=subscripts)
+
+    return impl
 
 
-def _guarded_numpy(xp: Any, x: Any, y: Any, *, subscripts: str, wins: Wins) -> Any:
-    out = _contract_numpy(xp, x, y, subscripts=subscripts)
-    return _without_zeros(_contract_numpy, xp, out, x, y, subscripts, wins) if np.isnan(out).any() else out
-
-
-def _without_zeros(product: Any, xp: Any, out: Any, x: Any, y: Any, subscripts: str, wins: Wins) -> Any:
-    """The contraction `out`, mended: a zero that wins makes a product 0 though the other factor be inf or NaN."""
-    left, right, met = x, y, False
-    if wins != "y":
-        odd = ~xp.isfinite(y)
-        met |= product(xp, (x != 0).astype(np.float32), odd.astype(np.float32), subscripts=subscripts) > 0
-        right = xp.where(odd, xp.zeros((), y.dtype), y)
-    if wins != "x":
-        odd = ~xp.isfinite(x)
-        met |= product(xp, odd.astype(np.float32), (y != 0).astype(np.float32), subscripts=subscripts) > 0
-        left = xp.where(odd, xp.zeros((), x.dtype), x)
-    return xp.where(met, out, product(xp, left, right, subscripts=subscripts))
+def _met(xp: Any, x: Any, xs: str, other: Any, others: str) -> Any:
+    """`x`, but 0 where all that it meets in the other operand is 0."""
+    live = xp.any(other != 0, axis=tuple([i for i, index in enumerate(others) if index not in xs]))
+    shared = [index for index in others if index in xs]
+    live = xp.transpose(live, sorted(range(len(shared)), key=lambda i: xs.index(shared[i])))
+    live = live.reshape([n if index in shared else 1 for index, n in zip(xs, x.shape, strict=True)])
+    return xp.where(live, x, xp.zeros((), x.dtype))
 
 
 guarded_contract_op: Op = custom(
-    "guarded_contract", _guarded, guards=True,
+    "guarded_contract", _guarded(_contract), guards=True,
     vjp=[lambda g, y, subscripts, wins: _guard(g, y, _backward(subscripts)[0], "x" if wins == "x" else "both"),
          lambda g, x, subscripts, wins: _guard(x, g, _backward(subscripts)[1], "y" if wins == "y" else "both")],
     jvp=[lambda t, y, subscripts: _guard(t, y, subscripts, "x"), lambda t, x, subscripts: _guard(x, t, subscripts, "y")],
-    cost=Cost.COMPUTE, numpy_impl=_guarded_numpy, batch=_contract_rows,
+    cost=Cost.COMPUTE, numpy_impl=_guarded(_contract_numpy), batch=_contract_rows,
     samples=Samples([
         (((3, 2), (2, 4)), {"subscripts": "ij,jk->ik", "wins": "x"}),
         (((2, 3), (2,)), {"subscripts": "ij,i->j", "wins": "y"}),
         (((2, 3), (3,)), {"subscripts": "ij,j->i", "wins": "both"}),
         (((0, 2), (2,)), {"subscripts": "ij,j->i", "wins": "x"}),
     ]),
-    doc="A contraction in which zeros of one operand (`wins`), or of both, win over inf and NaN in the other.",
+    doc="A contraction in which rows of zeros in one operand (`wins`), or in both, win over inf and NaN in the other.",
 )  # fmt: skip
 
 
