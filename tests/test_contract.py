@@ -8,22 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import vmap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import functad as fd
 from functad import errors, ops
 from functad.backends.base import BaseBackend
-from functad.backends.batch import Batch
-from functad.levels import deeper
 from functad.testing.derivatives import execute, jvp, vjp
 
 DEVICES = {"xla": fd.Device.cpu(), "numpy": fd.Device.numpy()}
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return DEVICES[request.param]
 
 
 def draw(*shape, seed=0):
@@ -174,18 +168,6 @@ DERIVATIVES = {
         for s, *shapes in [SUBSCRIPTS[i] for i in (5, 11, 15, 20, 26, 32)]
     },
 }  # fmt: skip
-
-
-def vmap(fn, size):
-    def mapped(*xs):
-        with deeper() as level:
-            batch = Batch(level, size)
-            try:
-                return batch.unwrap(fn(*map(batch.wrap, xs)))
-            finally:
-                batch.close()
-
-    return mapped
 
 
 def ours(fn, xs, vs, weigh, all_ways):

@@ -8,48 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import forward_derivative
 
 import functad as fd
 from functad import ops
-from functad.backends.forward import Forward
-from functad.levels import deeper
 from functad.ops.operand import operand
+
+pytestmark = pytest.mark.usefixtures("x64")
 
 INF, NAN = math.inf, math.nan
 DEVICES = {"xla": fd.Device.cpu(), "numpy": fd.Device.numpy()}
 
 
-@pytest.fixture(autouse=True)
-def _x64():
-    with fd.enable_x64():
-        yield
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return DEVICES[request.param]
-
-
 # --- both modes, as functions of functions
-
-
-def jvp(fn, xs, ts):
-    """The value of `fn(*xs)` and its tangent; a tangent of None is zero."""
-    with deeper() as level:
-        forward = Forward(level)
-        y = fn(*[forward.wrap(operand(x), None if t is None else operand(t)) for x, t in zip(xs, ts, strict=True)])
-        forward.close()
-    if y._backend is not forward:
-        return y, ops.mul(y, 0)
-    return y._value, ops.mul(y._value, 0) if y._context is None else y._context
-
-
-def forward_derivative(fn, index=0):
-    def derivative(*xs):
-        ts = [operand(1, x, x.dtype).broadcast_to(x.shape) if i == index else None for i, x in enumerate(xs)]
-        return jvp(fn, xs, ts)[1]
-
-    return derivative
 
 
 def reverse_derivative(fn, index=0):

@@ -18,11 +18,7 @@ import pytest
 import functad as fd
 from functad import ops
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-    with fd.enable_x64():
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 class Lib(NamedTuple):

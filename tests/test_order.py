@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import draw, exactly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,27 +24,12 @@ NAN = float("nan")
 DEVICES = [fd.Device.cpu(), fd.Device.numpy()]
 
 
-@pytest.fixture
-def x64():
-    with fd.enable_x64():
-        yield
-
-
-def draw(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 def on(device, data, dtype="float32"):
     return fd.tensor(data, dtype=dtype, device=device)
 
 
 def close(got, want, rtol=1e-12, atol=1e-12):
     np.testing.assert_allclose(got.numpy(), want, rtol=rtol, atol=atol)
-
-
-def exactly(got, want):
-    """Equal in every element, NaN to NaN."""
-    np.testing.assert_array_equal(got.numpy().astype(np.float64), np.asarray(want, np.float64))
 
 
 def compiled(device, fn):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from helpers import draw, exactly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,27 +29,12 @@ AXES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def x64():
-    with fd.enable_x64():
-        yield
-
-
-def draw(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 def on(device, data, dtype="float64"):
     return fd.tensor(data, dtype=dtype, device=device)
 
 
 def close(got, want, rtol=1e-12, atol=1e-12):
     np.testing.assert_allclose(got.numpy() if hasattr(got, "numpy") else got, want, rtol=rtol, atol=atol)
-
-
-def exactly(got, want):
-    """Equal in every element, NaN to NaN."""
-    np.testing.assert_array_equal(got.numpy().astype(np.float64), np.asarray(want, np.float64))
 
 
 def compiled(device, fn):

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import checksums, wave
 
 import functad as fd
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 
 F = fd.nn.functional
 pytestmark = pytest.mark.usefixtures("x64")
-
-
-def wave(*shape, device=None):
-    """Fixed numbers without symmetry."""
-    array = np.sin(np.arange(np.prod(shape)) * 1.3 + 0.2).reshape(shape)
-    return fd.tensor(array, dtype="float64", device=device)
-
-
-def checksums(fn, *inputs):
-    """A weighted sum of the value, and weighted sums of the gradients of that."""
-
-    def loss(*xs):
-        y = fn(*xs)
-        weights = np.cos(np.arange(y.size) * 0.7).reshape(y.shape)
-        return (y * fd.tensor(weights, dtype="float64", device=xs[0].device.inner())).sum()
-
-    value, grads = fd.value_and_grad(loss, argnums=tuple(range(len(inputs))))(*inputs)
-    sums = [(g.numpy() * np.sin(np.arange(g.size)).reshape(g.shape)).sum() for g in grads]
-    return [value.item(), *sums]
 
 
 # --- interpolate. The numbers are torch 2.13's.

@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import vmap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import functad as fd
 from functad import errors, ops
-from functad.backends.batch import Batch
 from functad.backends.xla import compiled
-from functad.levels import deeper
 from functad.testing.derivatives import execute, jvp, vjp
 
 DEVICES = {"xla": fd.Device.cpu(), "numpy": fd.Device.numpy()}
@@ -156,18 +155,6 @@ DERIVATIVES = {
     },
     "astype": (lambda x: ops.astype(x, "float32"), lambda x: x.astype(jnp.float32), [(3,)]),
 }  # fmt: skip
-
-
-def vmap(fn, size):
-    def mapped(*xs):
-        with deeper() as level:
-            batch = Batch(level, size)
-            try:
-                return batch.unwrap(fn(*map(batch.wrap, xs)))
-            finally:
-                batch.close()
-
-    return mapped
 
 
 def ours(fn, xs, vs, weigh, all_ways):

@@ -18,13 +18,9 @@ from hypothesis import strategies as st
 import functad as fd
 from functad import hessian, jacfwd, jacrev, jvp, linearize, ops, vjp, vmap
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 grad, value_and_grad = fd.grad, fd.value_and_grad
-
-
-@pytest.fixture(autouse=True)
-def _x64():
-    with fd.enable_x64():
-        yield
 
 
 class Lib(NamedTuple):

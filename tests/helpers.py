@@ -1,0 +1,76 @@
+"""What several test files need: fixed inputs, checks, derivatives of both modes as functions of functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import functad as fd
+from functad import ops
+from functad.backends.batch import Batch
+from functad.backends.forward import Forward
+from functad.levels import deeper
+from functad.ops.operand import operand
+
+
+def draw(*shape, seed=0):
+    """Normal numbers, float64."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def exactly(got, want):
+    """Equal in every element, NaN to NaN."""
+    np.testing.assert_array_equal(got.numpy().astype(np.float64), np.asarray(want, np.float64))
+
+
+def wave(*shape, device=None):
+    """Fixed numbers without symmetry."""
+    array = np.sin(np.arange(np.prod(shape)) * 1.3 + 0.2).reshape(shape)
+    return fd.tensor(array, dtype="float64", device=device)
+
+
+def checksums(fn, *inputs):
+    """A weighted sum of the value, and weighted sums of the gradients of that."""
+
+    def loss(*xs):
+        y = fn(*xs)
+        weights = np.cos(np.arange(y.size) * 0.7).reshape(y.shape)
+        return (y * fd.tensor(weights, dtype="float64", device=xs[0].device.inner())).sum()
+
+    value, grads = fd.value_and_grad(loss, argnums=tuple(range(len(inputs))))(*inputs)
+    sums = [(g.numpy() * np.sin(np.arange(g.size)).reshape(g.shape)).sum() for g in grads]
+    return [value.item(), *sums]
+
+
+def jvp(fn, xs, ts):
+    """The value of `fn(*xs)` and its tangent; a tangent of None is zero."""
+    with deeper() as level:
+        forward = Forward(level)
+        y = fn(*[forward.wrap(operand(x), None if t is None else operand(t)) for x, t in zip(xs, ts, strict=True)])
+        forward.close()
+    if y._backend is not forward:
+        return y, ops.mul(y, 0)
+    return y._value, ops.mul(y._value, 0) if y._context is None else y._context
+
+
+def forward_derivative(fn, index=0):
+    """The derivative of an elementwise function with respect to one argument, in forward mode."""
+
+    def derivative(*xs):
+        ts = [operand(1, x, x.dtype).broadcast_to(x.shape) if i == index else None for i, x in enumerate(xs)]
+        return jvp(fn, xs, ts)[1]
+
+    return derivative
+
+
+def vmap(fn, size):
+    """`fn` over rows, without the front door's checks."""
+
+    def mapped(*xs):
+        with deeper() as level:
+            batch = Batch(level, size)
+            try:
+                return batch.unwrap(fn(*map(batch.wrap, xs)))
+            finally:
+                batch.close()
+
+    return mapped
