@@ -7,6 +7,7 @@ library, with arrays and other values as leaves. `None` has no leaf, as in JAX.
 from __future__ import annotations
 
 import builtins
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -24,6 +25,7 @@ Structure = optree.PyTreeSpec
 _NAMESPACE = "functad"
 _CUSTOM = "CustomTreeNode("
 _LONGEST = 400
+_MIXED = (dict, OrderedDict, defaultdict, deque)
 _PLAIN = (Handle, np.ndarray, float, int, str)
 _is_tensor = Handle.__instancecheck__  # a C function: quicker than to look a type up and not find it
 _leaf_types: WeakSet[type] = WeakSet()
@@ -46,6 +48,31 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 def flatten_known(tree: Any) -> tuple[list[Any], Structure]:
     """`flatten`, of a tree in which all types of nodes are known."""
     return optree.tree_flatten(tree, _is_tensor, none_is_leaf=False, namespace=_NAMESPACE)
+
+
+def leaves_of(structure: Structure) -> Callable[[Any], list[Any] | None]:
+    """What finds the leaves of trees of one structure, all types of which are known, and gives None for other trees.
+
+    What it finds where a leaf should be may still be a tree.
+    """
+    known = structure.flatten_up_to
+
+    def find(tree: Any) -> list[Any] | None:
+        try:
+            return known(tree)
+        except ValueError:
+            return None
+
+    def compare(tree: Any) -> list[Any] | None:
+        found, other = flatten_known(tree)
+        return found if other == structure else None
+
+    return compare if _has_dicts(structure) else find
+
+
+def _has_dicts(structure: Structure) -> bool:
+    """Whether dicts or deques are in it, which optree takes for one another there."""
+    return structure.type in _MIXED or any(builtins.map(_has_dicts, structure.children()))
 
 
 def _adopt(x: Any) -> bool:

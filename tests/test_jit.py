@@ -4,6 +4,7 @@ import contextvars
 import functools
 import itertools
 import threading
+from collections import OrderedDict, defaultdict, deque
 from typing import NamedTuple
 
 import jax
@@ -730,3 +731,76 @@ def test_some_nestings_on_xla(chain):
             transform, jet = TRANSFORMS[step]
             ours, theirs = transform(ours), jet(theirs)
         np.testing.assert_allclose(ours(fd.tensor(0.4)).numpy(), theirs(0, 0.4), rtol=1e-8)
+
+
+def test_numbers_and_arrays_among_arguments_are_read_at_each_call(device):
+    f = jit(lambda x, a: x * a)
+    x, half = fd.tensor([1.0, 2.0], "float32", device), fd.tensor([1.0, 2.0], "float16", device)
+    numbers = [0.5, 0.25, 3, 4, True, 1e-3, np.float32(2.0), np.array(2.0, "float32"), np.array([1, 2]), jnp.ones(2)]
+    for _ in range(2):
+        for t in (x, half):
+            for a in numbers:
+                for _ in range(2):
+                    out = f(t, a)
+                    assert out.dtype == (t.dtype if isinstance(a, float) else (t * fd.tensor(a, device=device)).dtype)
+                    np.testing.assert_allclose(out.numpy(), (t.numpy() * np.asarray(a)).astype(out.dtype), rtol=1e-3)
+    before = f.compilations
+    assert [f(x, a).tolist()[0] for a in np.arange(5.0).tolist()] == [0, 1, 2, 3, 4]
+    assert f.compilations == before
+    assert f(x, 1e300).tolist() == [np.inf, np.inf]
+    for bad in ("a", np.array(["a"]), None):
+        with pytest.raises(fd.FunctadError):
+            f(x, bad)
+    for wide in (True, False, True):
+        with fd.enable_x64(wide):
+            for _ in range(2):
+                assert f(fd.tensor([1]), 2).dtype == ("int64" if wide else "int32")
+
+
+def test_a_structure_is_not_taken_for_another_kind_of_dict():
+    a, b = fd.ones(2), fd.zeros(3)
+    same = jit(lambda tree: tree)
+    trees = [
+        {"x": a, "y": b}, OrderedDict(x=a, y=b), OrderedDict(y=b, x=a), defaultdict(list, x=a, y=b), deque([a, b], 3),
+        deque([a, b]), [a, b], (a, b), (a, None), (a, [b]), {"x": a, "z": b},
+    ]  # fmt: skip
+    for _ in range(2):
+        for tree in trees:
+            for _ in range(2):
+                out = same(tree)
+                assert type(out) is type(tree)
+                assert fd.tree.flatten(out)[1] == fd.tree.flatten(tree)[1]
+                assert not isinstance(tree, OrderedDict) or list(out) == list(tree)
+
+
+class Product(fd.Module):
+    def __init__(self, seed, tied=False):
+        rng = np.random.default_rng(seed)
+        self.a = fd.Param(rng.normal(size=(3, 3)).astype("float32"))
+        self.b = self.a if tied else fd.Param(rng.normal(size=(3, 3)).astype("float32"))
+        self.times = fd.tensor(2)
+
+    def forward(self, x):
+        return x @ self.a @ self.b * self.times
+
+
+@pytest.mark.parametrize("argnums", [0, (2, 0)])
+def test_gradients_of_compiled_functions_of_models_and_static_arguments(argnums):
+    def loss(model, power, x, scale=1.0):
+        return (model(x) ** power).sum() * scale
+
+    gradient = fd.value_and_grad(jit(loss, static_argnums=1), argnums)
+    expected = fd.value_and_grad(loss, argnums)
+    x = fd.tensor([[1.0, 2.0, 3.0]])
+    one, two, tied = Product(0), Product(1), Product(2, tied=True)
+    for _ in range(2):
+        for model in (one, two, tied, one.freeze("a"), one.fork(fd.Device.cpu().autodiff())):
+            for power, options in [(2, {}), (2, {"scale": 0.5})]:
+                for _ in range(2):
+                    found, structure = fd.tree.flatten(gradient(model, power, x, **options))
+                    wanted, other = fd.tree.flatten(expected(model, power, x, **options))
+                    assert structure == other
+                    for y, z in zip(found, wanted, strict=True):
+                        np.testing.assert_allclose(y.numpy(), z.numpy(), rtol=2e-5, atol=1e-6)
+                        assert (type(y), y.is_tracked, y.device.name) == (type(z), z.is_tracked, z.device.name)
+                        assert not isinstance(y, fd.Param) or (y.id, y.is_frozen) == (z.id, z.is_frozen)

@@ -126,6 +126,8 @@ class BaseBackend(ABC):
             raise DTypeError(
                 f"the complex number {value} does not fit a tensor of {dtype}; write x.astype('complex64')."
             )
+        if dtype.kind in "fc" and abs(value) < 6e4:  # it fits; to ignore errors would cost more than the array
+            return np.asarray(value, dtype)
         try:
             with np.errstate(over="ignore"):  # too large for a half type is inf, as in any op
                 return np.asarray(value, dtype)

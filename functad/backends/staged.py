@@ -32,7 +32,7 @@ class StagedOp(Op):
         super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
         self.program = program
         self.base = base
-        self.out_types = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
+        self.out_types: list[Type] = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
         self.donate = donate  # type: ignore[misc]  # an instance's own
         self.inputs = tuple(f"x{i}" for i in range(len(program.inputs)))
         self.numpy_impl = _numpy_impl(program, base)
@@ -65,11 +65,14 @@ class StagedOp(Op):
             program = trace.program([*values, *moved])
         return StagedOp(f"jvp({self.name})", program, self.base)
 
-    def _with_gradient(self, place: int, targets: tuple[int, ...]) -> StagedOp:
-        """(*inputs) -> (*outputs, *gradients of output number `place` with respect to some inputs), in one call."""
+    def _with_gradient(self, place: int, targets: tuple[int, ...], still: tuple[int, ...]) -> StagedOp:
+        """(*inputs) -> (*outputs, *gradients of output number `place` with respect to some inputs), in one call.
+
+        Those of inputs that are `still` are zeros.
+        """
         with deeper() as level, open_trace(level, self.base, self.name) as trace:
             inputs = [trace.input(*self.program.types[i]) for i in self.program.inputs]
-            tracked = [i in targets for i in range(len(inputs))]
+            tracked = [i in targets and i not in still for i in range(len(inputs))]
             values, gradients = _differentiated(
                 self.program, inputs, tracked, lambda i, t: trace.scalar(1, t.dtype) if i == place else None
             )

@@ -17,6 +17,7 @@ from functad.dispatch import Handle
 
 _OURS = ("functad", "jax", "numpy", "optree", "builtins")
 PLAIN = (int, float, str, bytes, bool, type, types.ModuleType, types.BuiltinFunctionType, type(None))
+_is_tensor = Handle.__instancecheck__
 _EMPTY = object()  # an unfilled cell, a global that is not there
 
 
@@ -74,10 +75,14 @@ class Captures:
                 leaves, structure = _flatten(value)
                 if structure is not None and modules:
                     structures.append(structure)
-                found.extend([x for x in leaves if isinstance(x, Handle)])
-                rest = [x for x in leaves if not isinstance(x, Handle)]
-                if len(rest) != len(others) or any(x is not y for x, y in zip(rest, others, strict=True)):
+                if others:
+                    rest = [x for x in leaves if not isinstance(x, Handle)]
+                    leaves = [x for x in leaves if isinstance(x, Handle)]
+                    if len(rest) != len(others) or not all(map(operator.is_, rest, others)):
+                        return None
+                elif not all(map(_is_tensor, leaves)):
                     return None
+                found += leaves
             elif isinstance(value, Handle):
                 found.append(value)
             else:

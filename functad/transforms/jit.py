@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from functad import dtypes, tree
 from functad.backends.base import refuse_donated, wrapped
@@ -17,18 +18,19 @@ from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_backend, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
-from functad.levels import deeper
-from functad.ops.operand import operand
+from functad.levels import BASE, deeper
+from functad.ops.operand import as_array, operand
 from functad.ops.rules import is_strict
 from functad.param import Param, ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import common_float, settle, unflatten
 from functad.transforms.captures import PLAIN, Captures
-from functad.transforms.jit_entries import Entry, Last, about, gradient_of, is_fixed, shared_among
+from functad.transforms.jit_entries import Call, Entry, Gradient, Last, about, gradient_of, is_fixed, shared_among
 from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
-_PLAIN = {Tensor}
+_TYPES = {Tensor, Param}
+_NUMBERS = (*dtypes.SCALARS, np.generic, np.ndarray, jax.Array)
 _config: Any = jax.config
 
 
@@ -59,120 +61,108 @@ class Jitted:
         last = self._last
         if (
             last is not None
-            and (inputs := self._like(last, args, kwargs)) is not None
-            and (outs := self._ran(last.base, last.entry.op, inputs)) is not None
+            and (arrays := self._like(last, args, kwargs)) is not None
+            and (outs := self._ran(last.base, last.entry.op, arrays)) is not None
         ):
-            entry = last.entry
-            params = entry.ids
+            return _result(last.entry, outs, last.entry.ids)
+        call: Call = self._find(args, kwargs)
+        entry, base = call.entry, call.base
+        if entry.ends is not None:
+            outs = call_in_style(bind, entry.op, call.inputs, entry.ends)
         else:
-            entry, inputs, base, params, _ = self._find(args, kwargs)
-            if entry.ends is not None:
-                outs = call_in_style(bind, entry.op, inputs, entry.ends)
-            else:
-                outs = bind(entry.op, inputs) if base is None else base.run(entry.op, inputs, ())
-        results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
-        if params is not entry.ids and (entry.made or params != entry.ids):
-            with renamed(entry.ids, params, entry.made):
-                return tree.unflatten(entry.structure, results)
-        return tree.unflatten(entry.structure, results)
+            outs = bind(entry.op, call.inputs) if base is None else base.run(entry.op, call.inputs, ())
+        return _result(entry, outs, call.params)
 
     def differentiated(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: tuple[int, ...], has_aux: bool
     ) -> tuple[Any, Any, list[Any]] | None:
         """The value, the aux and the gradients of one call, computed together.
 
-        None where a tape has to do it: for tensors of some level, Params, and what is an error.
+        None where a tape has to do it: at other levels, where a Param is shared or made, and what is an error.
         """
-        if self._has_static:
+        key, last = (numbers, has_aux), self._last
+        if (
+            last is not None
+            and (known := last.gradients.get(key)) is not None
+            and (arrays := self._like(last, args, kwargs)) is not None
+            and (outs := self._ran(last.base, known[0].op, arrays)) is not None
+        ):
+            return _differentiated(last.entry, *known, outs, last.entry.ids)
+        call = self._find(args, kwargs, only_plain=True)
+        if call is None:
             return None
-        last = self._last
-        outs = gradient = None
-        if last is not None and not last.marks and (inputs := self._like(last, args, kwargs)) is not None:
-            entry = last.entry
-            gradient = last.gradients.get((numbers, has_aux))
-            if gradient is not None and gradient.op is not None:
-                outs = self._ran(last.base, gradient.op, inputs)
-        if outs is None or gradient is None:
-            found = self._find(args, kwargs, only_plain=True)
-            if found is None or found[2] is None:
-                return None
-            entry, inputs, base, _, structure = found
-            gradients = entry.gradients.setdefault(structure, {})
-            gradient = gradients.get((numbers, has_aux))
-            if gradient is None:
-                gradient = gradients[numbers, has_aux] = gradient_of(entry, structure, numbers, has_aux)
-            if gradient.op is None:
-                return None
-            outs = base.run(gradient.op, inputs, ())
-        count = gradient.visible
-        results = outs[:count] if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
-        value = tree.unflatten(entry.structure, results)
-        value, aux = value if has_aux else (value, None)
-        return value, aux, unflatten(gradient.structures, outs[count:])
+        entry, arguments = call.entry, self._arguments(call)
+        gradient = entry.gradients.get((call.structure, key))
+        if gradient is None:
+            gradient = entry.gradients[call.structure, key] = gradient_of(entry, arguments, call.leaves, *key)
+        if gradient.op is None or not _TYPES.issuperset([type(call.given[i]) for i in gradient.places]):
+            return None
+        structures = [arguments[n] for n in numbers]
+        if call.last is not None:
+            call.last.gradients[key] = gradient, structures
+        return _differentiated(entry, gradient, structures, call.base.run(gradient.op, call.inputs, ()), call.params)
 
     def _like(self, last: Last, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        """The inputs of the program, if this call is like the last one: nothing is hashed or looked up for it."""
-        leaves, structure = tree.flatten_known([args, kwargs] if kwargs else args)
-        if structure != last.structure or tracing.get() is not None:
-            return None
-        if last.static:
-            for i, value in last.static:
-                if leaves[i] is not value:
-                    return None
-            leaves = [leaves[i] for i in last.dynamic]
-        outside, containers = self._look(last.readers)
-        if outside:
-            leaves += outside
-        if len(leaves) != last.size:
+        """The arrays for the program, if this call is like the last one: nothing is hashed or looked up for it."""
+        leaves = last.leaves_of([args, kwargs] if kwargs else args)
+        if (
+            leaves is None
+            or tracing.get() is not None
+            or _config.jax_enable_x64 is not last.x64
+            or is_strict() is not last.strict
+        ):
             return None
         base = last.base
         try:
-            for x in leaves:
-                if x._backend is not base:
+            for i, kind, dtype in last.numbers:
+                x = leaves[i]
+                if type(x) is not kind:
                     return None
+                leaves[i] = base.put(as_array(x, "jit")) if dtype is None else base.scalar(x, dtype)
+            if last.static:
+                for i, value in last.static:
+                    if leaves[i] is not value:
+                        return None
+                leaves = [leaves[i] for i in last.dynamic]
+            outside, containers = self._look(last.readers) if last.readers else self._captures.look()
+            if outside:
+                leaves += outside
+            arrays = [x._value for x in leaves if x._backend is base]
+            if len(arrays) != last.size or containers != last.containers:
+                return None
             if last.kinds is not None and [(x._shape, x._dtype) for x in leaves] != last.kinds:
                 return None
             for i, mark in last.marks:
                 if leaves[i].mark is not mark:
                     return None
-        except AttributeError:  # no tensor, or no Param
+        except (AttributeError, ArgumentTypeError):  # no tensor, no Param, or no array of numbers
             return None
-        if (
-            _config.jax_enable_x64 is not last.x64
-            or is_strict() is not last.strict
-            or containers != last.containers
-            or (len(outside) > 1 and shared_among(outside) != last.shared)
-        ):
+        if len(outside) > 1 and shared_among(outside) != last.shared:
             return None
-        return leaves if last.inputs is None else [leaves[i] for i in last.inputs]
+        return arrays if last.inputs is None else [arrays[i] for i in last.inputs]
 
-    def _ran(self, base: Any, op: StagedOp, inputs: list[Any]) -> tuple[Any, ...] | None:
+    def _ran(self, base: Any, op: StagedOp, arrays: list[Any]) -> tuple[Any, ...] | None:
         """The outputs of a program that ran before; None if that was on inputs of other types."""
         if base.fuses:
             base.calls(op)
         try:
-            arrays = base.compiled(op, ())(*[x._value for x in inputs])
+            return wrapped(base, base.compiled(op, ())(*arrays), op.out_types)
         except OtherTypesError:
             self._last = None
             return None
         except (RuntimeError, ValueError):
-            refuse_donated(op.name, [x._value for x in inputs])
+            refuse_donated(op.name, arrays)
             raise
-        return wrapped(base, arrays, op.out_types or ())
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], only_plain: bool = False) -> Any:
-        """The compiled form for these arguments, and its inputs.
-
-        Then the base backend if that is all there is to run it (no level, no trace), the ids of the
-        Params, and the structure of the arguments. With `only_plain` None if an argument is no plain tensor.
-        """
+        """The compiled form for these arguments, and its inputs; with `only_plain` None if something is not at the base."""
         static, dynamic = self._partition(args, kwargs) if kwargs or self._has_static else (None, args)
         given, structure = tree.flatten(dynamic)
         readers = () if static is None else self._readers_of([x for part in static for _, x in part])
         outside, containers = self._look(readers)
-        if only_plain and not (_PLAIN.issuperset(map(type, [*given, *outside])) and tracing.get() is None):
-            return None
         leaves = given
+        if only_plain and not (tracing.get() is None and all(map(_is_plain, [*given, *outside]))):
+            return None
         params = ids_of(leaves), ids_of(outside)
         if not all([isinstance(x, Handle) for x in leaves]):  # noqa: C419  # a list is quicker
             leaves = [
@@ -206,9 +196,19 @@ class Jitted:
                 self._entries.popitem(last=False)
         inputs = leaves + [outside[h] if type(h) is int else h for h in entry.hidden]
         direct = tracing.get() is None and all([x._backend is base for x in inputs])  # noqa: C419  # a list is quicker
-        if direct and leaves is given and params == entry.ids and not entry.made and entry.ends is None:
-            self._last = self._remembered(entry, args, kwargs, leaves, outside, containers, base, readers)
-        return entry, inputs, base if direct or not inputs else None, params, structure
+        call = Call(entry, inputs, base if direct or not inputs else None, params, structure, given, leaves, static)
+        if direct and params == entry.ids and not entry.made and entry.ends is None:
+            call.last = self._last = self._remembered(call, args, kwargs, outside, containers, readers)
+        return call
+
+    def _arguments(self, call: Call) -> list[tree.Structure | None]:
+        """The structure of each positional argument; None for one that is static."""
+        found: list[Any] = call.structure.children()
+        if call.structure.type is not tuple:
+            found = found[0].children()
+        for i, _ in call.static[0] if call.static is not None else ():
+            found.insert(i, None)
+        return found
 
     def _look(self, readers: Sequence[Captures]) -> tuple[list[Any], tuple[tree.Structure, ...]]:
         """What the function and its static arguments reach now."""
@@ -233,36 +233,36 @@ class Jitted:
         return tuple(readers)
 
     def _remembered(
-        self,
-        entry: Entry,
-        args: Any,
-        kwargs: Any,
-        leaves: list[Any],
-        outside: list[Any],
-        containers: Any,
-        base: Any,
-        readers: tuple[Captures, ...],
+        self, call: Call, args: Any, kwargs: Any, outside: list[Any], containers: Any, readers: tuple[Captures, ...]
     ) -> Last | None:
         """What `_like` compares the next call with; None where that is not enough."""
+        entry, base = call.entry, call.base
         given, structure = tree.flatten_known([args, kwargs] if kwargs else args)
-        dynamic = [i for i, x in enumerate(given) if isinstance(x, Handle)]
-        static = [(i, x) for i, x in enumerate(given) if not isinstance(x, Handle)]
-        tensors = leaves + outside
+        fixed = _places(args, kwargs, {name for part in call.static or () for name, _ in part})
+        static = [(i, given[i]) for i in fixed]
+        dynamic = [i for i in range(len(given)) if i not in fixed]
+        numbers = [
+            (i, type(given[i]), x._dtype if isinstance(given[i], dtypes.SCALARS) else None)
+            for i, x in zip(dynamic, call.leaves, strict=True)
+            if not isinstance(given[i], Handle)
+        ]
+        tensors = call.leaves + outside
         if (
-            len(dynamic) != len(leaves)
+            len(numbers) == len(tensors)  # they went to the default device
             or not all([is_fixed(x) for _, x in static])  # noqa: C419
             or not all([x._backend is base for x in outside])  # noqa: C419
             or not all([type(h) is int for h in entry.hidden])  # noqa: C419
         ):
             return None
-        places = [*range(len(leaves)), *[len(leaves) + h for h in entry.hidden]]
+        places = [*range(len(dynamic)), *[len(dynamic) + h for h in entry.hidden]]
         inputs = None if places == list(range(len(tensors))) else places
         told = inputs is None and len(self._entries) == 1 and base.tells_types
         return Last(
             entry,
             base,
-            structure,
+            tree.leaves_of(structure),
             static,
+            numbers,
             dynamic,
             len(tensors),
             None if told else [(x._shape, x._dtype) for x in tensors],
@@ -272,8 +272,8 @@ class Jitted:
             shared_among(outside) if len(outside) > 1 else None,
             dtypes.x64_enabled(),
             is_strict(),
-            entry.gradients.setdefault(structure, {}),
             readers,
+            {},
         )
 
     def _write_down(
@@ -412,6 +412,39 @@ def jit(
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether an argument is a tensor of no level, or a number or an array that becomes one."""
+    return bool(x._backend.level == BASE) if type(x) in _TYPES else isinstance(x, _NUMBERS)
+
+
+def _result(entry: Entry, outs: Sequence[Any], params: Any) -> Any:
+    """What the function returns, with the ids that its Params have in this call."""
+    results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
+    if params is not entry.ids and (entry.made or params != entry.ids):
+        with renamed(entry.ids, params, entry.made):
+            return tree.unflatten(entry.structure, results)
+    return tree.unflatten(entry.structure, results)
+
+
+def _differentiated(entry: Entry, gradient: Gradient, structures: Any, outs: Any, params: Any) -> Any:
+    """The value, the aux and the gradients."""
+    value, count = _result(entry, outs[: gradient.visible], params), gradient.visible
+    value, aux = value if gradient.has_aux else (value, None)
+    grads = outs[count:] if gradient.order is None else [None if i is None else outs[i] for i in gradient.order]
+    return value, aux, unflatten(structures, grads)
+
+
+def _places(args: tuple[Any, ...], kwargs: dict[str, Any], names: set[Any]) -> dict[int, None]:
+    """The places of the leaves of some arguments, by number or name, among those of all."""
+    found: dict[int, None] = {}
+    start = 0
+    for name, x in [*enumerate(args), *sorted(kwargs.items())] if names else ():
+        size = len(tree.flatten_known(x)[0])
+        found |= dict.fromkeys(range(start, start + size) if name in names else ())
+        start += size
+    return found
 
 
 def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...], list[str]]:

@@ -9,10 +9,8 @@ from typing import Any
 
 from functad import dtypes, tree
 from functad.backends.staged import StagedOp
-from functad.param import pattern_of
+from functad.param import Param, ids_of, pattern_of
 from functad.transforms.captures import Captures
-
-_NO_PARAMS: Any = ((), ())
 
 
 @dataclass(slots=True)
@@ -25,7 +23,7 @@ class Entry:
     outputs: tuple[Any, ...] | None  # places among the op's outputs, or constants; None for the outputs as they are
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
-    gradients: dict[Any, dict[Any, Gradient]]  # by the structure of the arguments, and which are differentiated
+    gradients: dict[Any, Gradient]  # by the structure of the arguments, and which are differentiated
     ends: Any = None  # which outputs are not recorded on the tapes of devices, and what they are
 
 
@@ -33,9 +31,11 @@ class Entry:
 class Gradient:
     """A function and its gradient as one op."""
 
-    op: StagedOp | None  # None if that cannot be
-    visible: int  # outputs, before the gradient
-    structures: list[tree.Structure]  # of the gradient of each argument
+    op: StagedOp | None = None  # None if that cannot be
+    visible: int = 0  # outputs, before the gradient
+    has_aux: bool = False
+    places: Sequence[int] = ()  # of the leaves that the differentiated arguments have
+    order: list[int | None] | None = None  # where the gradient of each is, if some are integers and have none
 
 
 @dataclass(slots=True)
@@ -44,9 +44,10 @@ class Last:
 
     entry: Entry
     base: Any
-    structure: tree.Structure  # of all arguments
+    leaves_of: Any  # the leaves of all arguments, if they have the structure they had
     static: list[tuple[int, Any]]  # places among their leaves, and what was there
-    dynamic: list[int]  # the places of the others
+    numbers: list[tuple[int, type, Any]]  # those of numbers and arrays, their types, and the dtypes that numbers got
+    dynamic: list[int]  # the places of what is not static
     size: int  # how many tensors are in the arguments and outside
     kinds: list[Any] | None  # their shapes and dtypes; None where the compiled call finds out
     marks: list[tuple[int, Any]]  # of the Params among them
@@ -55,29 +56,54 @@ class Last:
     shared: tuple[int, ...] | None
     x64: bool
     strict: bool
-    gradients: dict[Any, Gradient]
     readers: tuple[Captures, ...]  # of the static arguments
+    gradients: dict[Any, tuple[Any, list[Any]]]  # with the structures of the arguments
 
 
-def gradient_of(entry: Entry, structure: tree.Structure, numbers: tuple[int, ...], has_aux: bool) -> Gradient:
+@dataclass(slots=True)
+class Call:
+    """What one call runs, and on what."""
+
+    entry: Entry
+    inputs: list[Any]
+    base: Any  # what runs it, if there is no level and no trace
+    params: Any  # the ids of the Params
+    structure: tree.Structure  # of the arguments that are not static
+    given: list[Any]  # their leaves
+    leaves: list[Any]  # the same as tensors
+    static: Any
+    last: Last | None = None  # if the next call may be like it
+
+
+def gradient_of(
+    entry: Entry, arguments: Sequence[Any], leaves: Sequence[Any], numbers: tuple[int, ...], has_aux: bool
+) -> Gradient:
     """The op that computes an entry's outputs and its gradient; none if there is something to refuse."""
-    none = Gradient(None, 0, [])
-    arguments = structure.children() if structure.type is tuple else structure.child(0).children()
-    if entry.made or entry.ends is not None or entry.ids != _NO_PARAMS or max(numbers, default=0) >= len(arguments):
-        return none
-    types = entry.op.out_types or ()
+    if entry.made or entry.ends is not None or max(numbers, default=0) >= len(arguments):
+        return Gradient()
+    types = entry.op.out_types
     out = tree.unflatten(entry.structure, range(len(types)) if entry.outputs is None else entry.outputs)
     if has_aux and not (isinstance(out, (tuple, list)) and len(out) == 2):
-        return none
+        return Gradient()
     place = out[0] if has_aux else out
     if type(place) is not int or types[place].shape or not dtypes.is_float(types[place].dtype):
-        return none
-    ends = list(accumulate([s.num_leaves for s in arguments], initial=0))
-    places = [i for n in numbers for i in range(ends[n], ends[n + 1])]
-    program = entry.op.program
-    if not all(dtypes.is_float(program.types[program.inputs[i]].dtype) for i in places):
-        return none
-    return Gradient(entry.op.with_gradient(place, tuple(places)), len(types), [arguments[n] for n in numbers])
+        return Gradient()
+    ends = list(accumulate([s.num_leaves if s else 0 for s in arguments], initial=0))
+    parts = [range(ends[n], ends[n + 1]) for n in numbers]
+    places = [i for part in parts for i in part]
+    smooth = [i for i in places if dtypes.is_float(leaves[i]._dtype)]
+    ids = [id for id in ids_of([leaves[i] for i in smooth]) if id]
+    if (
+        any(arguments[n] is None for n in numbers)
+        or any(part and not any(i in smooth for i in part) for part in parts)
+        or any(dtypes.is_inexact(leaves[i]._dtype) for i in places if i not in smooth)
+        or len(set(ids)) < len(ids)
+    ):
+        return Gradient()
+    frozen = tuple([i for i in smooth if type(leaves[i]) is Param and leaves[i].mark.frozen])
+    number = iter(range(len(types), len(types) + len(smooth)))
+    order = None if len(smooth) == len(places) else [next(number) if i in smooth else None for i in places]
+    return Gradient(entry.op.with_gradient(place, tuple(smooth), frozen), len(types), has_aux, places, order)
 
 
 def about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, ...]:
