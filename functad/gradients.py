@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ class Gradients:
 
     __slots__ = ("__weakref__", "_gradients", "_level", "_origins", "_removed")
 
-    def __init__(self, level: Level, gradients: dict[int, Tensor], origins: list[tuple[Origin, ...]]):
+    def __init__(self, level: Level, gradients: dict[int, Tensor], origins: Iterable[Iterable[Origin]]):
         self._level = level
         self._gradients = gradients
         self._origins = origins

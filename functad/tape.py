@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from functad import dtypes
 from functad.dispatch import bind, tracing
@@ -127,17 +127,22 @@ class Node(_Made):
 
 
 class Part(_Made):
-    """One output of a node whose op has several; `parent.shape` lists the types of all."""
+    """One output of a node whose op has several (`parent.shape` lists the types of all), or of ops recorded together."""
 
-    __slots__ = ("dtype", "id", "index", "leaves", "parent", "shape")
+    __slots__ = ("dtype", "id", "index", "parent", "shape")
 
-    def __init__(self, parent: Node, index: int, shape: tuple[int, ...], dtype: dtypes.DType):
+    def __init__(self, parent: Any, index: int, shape: tuple[int, ...], dtype: dtypes.DType):
         self.id = fresh_id()
         self.parent = parent
         self.index = index
         self.shape = shape
         self.dtype = dtype
-        self.leaves = parent.leaves
+
+    @property
+    def leaves(self) -> Leaves:
+        """The leaves it depends on."""
+        found: Leaves = self.parent.leaves
+        return found
 
 
 AnyNode: TypeAlias = "Node | Part | Leaf"
@@ -147,7 +152,7 @@ class Swept(NamedTuple):
     """What a backward sweep found."""
 
     gradients: dict[int, Any]  # by the id of a leaf or a retained intermediate
-    origins: list[tuple[Origin, ...]]  # of the constants that were met
+    origins: list[Iterable[Origin]]  # of the constants that were met
 
 
 def pulled(node: Node, g: Any, res: Residuals) -> Sequence[Any]:
@@ -169,7 +174,7 @@ def sweep(
     if watch is not None:
         pull = watch.__self__.pull
     pending: dict[int, Any] = {}
-    queue: list[tuple[int, AnyNode]] = []
+    queue: list[tuple[int, Any]] = []
     recomputed: dict[int, Any] = {}
     behind: set[int] = set()  # nodes whose cotangent came through an op that guards
 
@@ -224,6 +229,14 @@ def sweep(
             pending[parent.id][node.index] = g
             if node.id in behind:
                 behind.add(parent.id)
+        else:  # ops that were recorded together
+            guards = node.id in behind
+            with guarded() if guards else nullcontext():
+                sent = node.pull(g, release, found)
+            for place, piece, guarding in sent:
+                send(place, piece)
+                if guards or guarding:
+                    behind.add(place.id)
     if watch is not None:
         watch(found)
     return found
@@ -244,11 +257,7 @@ def _residuals(node: Node, recomputed: dict[int, Any]) -> Residuals:
     """What the rule of `node` may read, recomputing what was not kept."""
     inputs, out = node.inputs, node.out
     if inputs is None:
-        raise GraphConsumedError(
-            f"backward: the residuals of {node.op.name} (output shape {node.shape}, made at {line_of(node.where)}) were "
-            "released by an earlier backward(retain_graph=False). Call backward() without retain_graph=False on "
-            "every loss but the last, or add the losses and call backward() once."
-        )
+        refuse_consumed(node.op, node.shape, node.where)
     needed = [x for x in inputs if type(x) is Node and x.recompute]
     if needed or node.recompute:
         keep = node.op.keep(tuple([p is not None for p in node.parents]))
@@ -259,6 +268,15 @@ def _residuals(node: Node, recomputed: dict[int, Any]) -> Residuals:
         if node.recompute and keep.out:
             out = _recompute(node, recomputed)
     return Residuals(inputs, out, node.params)
+
+
+def refuse_consumed(op: Op, shape: Any, where: Place) -> NoReturn:
+    """Raise since backward has released what it would walk again."""
+    raise GraphConsumedError(
+        f"backward: the residuals of {op.name} (output shape {shape}, made at {line_of(where)}) were "
+        "released by an earlier backward(retain_graph=False). Call backward() without retain_graph=False on "
+        "every loss but the last, or add the losses and call backward() once."
+    )
 
 
 def _recompute(node: Node, values: dict[int, Any]) -> Any:

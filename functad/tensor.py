@@ -177,8 +177,6 @@ class Tensor(Operators, Methods):
 
     def retain_grad(self) -> Tensor:
         """Keep the gradient of this intermediate in the `Gradients` of later backwards."""
-        if (entry := self._entry) is not None and entry.deferred and entry.tracked(self):
-            entry.recording.fusion.unfold(entry)
         if not self.is_autodiff or not self._context.tracked:
             raise NotTrackedError(
                 "retain_grad: no leaf that requires grad reaches this tensor; call require_grad() on the source leaf "
@@ -186,6 +184,8 @@ class Tensor(Operators, Methods):
             )
         if not self.is_require_grad:
             self._context.retained = True
+            if (entry := self._entry) is not None and entry.deferred:
+                entry.retain()
         return self
 
     @explained

@@ -14,35 +14,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import Compiler, resume, weigh
+from functad.backends.fusion_compile import FREQUENT, Compiler, resume, weigh
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_state import CONSTANT, Kind, State
-from functad.backends.fusion_structure import Origins, Plan, is_consumed, leaves_of, origins_of, summary
+from functad.backends.fusion_structure import (
+    Origins,
+    Plan,
+    become_node,
+    is_consumed,
+    is_recorded,
+    origins_of,
+    snapshot,
+    summary,
+)
 from functad.backends.pulls import Pulls
-from functad.backends.staged import StagedOp
 from functad.backends.xla import Xla, compiled
 from functad.device import FUSED
 from functad.dispatch import pending as local
+from functad.dispatch import tracing
 from functad.dtypes import DType
 from functad.ops.op import Op, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast, is_strict
-from functad.tape import AnyNode, Leaf, Node, Swept, sweep
+from functad.source import user_place
+from functad.tape import AnyNode, Leaf, Part, Swept, refuse_consumed, sweep
 from functad.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _EXACT = {"xla_allow_excess_precision": False}  # half types are rounded after every op, as they are op by op
 _run = BaseBackend.run
 _new = object.__new__
-_FEW = 3  # ops that cost less as nodes of their own than as one compiled node
-_SHORT = 8  # ops of a recording that is not worth it if the tape goes on behind it
 _MOST_STATES = 50_000
 _MOST_LITERALS = 1024
 
@@ -68,7 +78,7 @@ class Fusion(BaseBackend):
         self.pulls = Pulls(self)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
-        self.ended.leaves = ()
+        self.ended.knowns = []
         self._kinds: dict[Any, Kind] = {}
 
     # --- recording
@@ -174,59 +184,22 @@ class Fusion(BaseBackend):
         if local.recording is recording:
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
-            plan = self._plan(recording, (), (token.place,), None)
+            plan = self._plan(recording, (), (token.place,))
             token.array = _concrete(lambda: self._one_by_one(recording, plan))[0]
         return token.array
 
-    def context_of(self, token: Token) -> Any:
+    def context_of(self, token: Token, x: Tensor) -> AnyNode:
         """The tape's context of a recorded tensor."""
         recording = token.recording
         if local.recording is recording:
             self.end(recording)
-        if token.context is not None:
-            return token.context
-        place = token.place
-        made = recording.made.get(place)
-        if made is None:
-            if is_consumed(recording, place):
-                return self._consumed(recording, token)
-            if recording.tokens is not None:  # another thread goes on with it
-                self._unfold(recording, (place, *[t.place for t in list(recording.tokens)]))
-            else:
-                plan = self._plan(recording, (place,), (), None, staged=True)
-                whole = plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_staged)
-                _concrete(lambda: (self._graph if whole else self._replay)(recording, plan))
-            made = recording.made[place]
-        return made._context
-
-    def unfold(self, token: Token) -> None:
-        """Have every op of a recording on the tape as a node of its own, as if it had not been recorded."""
-        recording = token.recording
-        if local.recording is recording:
-            self.end(recording)
-        if token.context is None and recording.live and not is_consumed(recording, token.place):
-            self._unfold(recording, recording.live)
-
-    def _unfold(self, recording: Recording, places: tuple[int, ...]) -> None:
-        missing = tuple(sorted({p for p in places if p not in recording.made and recording.state.tracks(p)}))
-        if missing:
-            plan = self._plan(recording, missing, (), None)
-            _concrete(lambda: self._replay(recording, plan))
-
-    def _consumed(self, recording: Recording, token: Token) -> Node:
-        """The context of a result whose residuals were released."""
-        step = recording.state
-        while step.first > token.place:
-            assert step.parent is not None
-            step = step.parent
-        shape, dtype = step.types[token.place - step.first]
-        tape = recording.tape
-        parents = tuple(
-            [x._context for x in recording.knowns if x is not None and x._backend is tape and x._context.tracked]
-        )
-        node = Node(step.op, step.params, parents, (), None, shape, dtype, leaves_of(recording), None, False)
-        node.inputs = None
-        return node
+        if token.context is None:  # recorded in another thread, or its run failed
+            tracked = recording.state.tracks(token.place)
+            token.context = (
+                Part(snapshot(recording), token.place, x._shape, x._dtype) if tracked else Leaf(x._shape, x._dtype)
+            )
+        found: AnyNode = token.context
+        return found
 
     def end(self, recording: Recording) -> None:
         """Run what was recorded."""
@@ -234,52 +207,84 @@ class Fusion(BaseBackend):
             local.recording = None
         if recording.tokens is None:
             return
-        plan, tokens = self._close(recording, None)
+        plan, tokens = self._close(recording)
         if not tokens:
             return
+        made: dict[int, Tensor] = {}
         if plan.followed:
-            arrays = _concrete(lambda: self._run_taped(recording, plan))
-            weigh(plan, plan.count <= _SHORT)
+            arrays = _concrete(lambda: self._run_taped(recording, plan, made))
         elif plan.count > 1 and self.compiler.ready(plan, recording.x64, self._build_forward):
             arrays = _concrete(lambda: self._call(plan, recording))
             weigh(plan, False)
         else:
             arrays = _concrete(lambda: self._one_by_one(recording, plan))
             weigh(plan, plan.met == 1)
-        self._settle(recording, plan, tokens, arrays)
+        self._settle(recording, plan, tokens, arrays, made)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
-        """Gradients of a recorded result; None if backward must walk the tape."""
+        """Gradients of a recorded result, at the end of its recording; None if backward must walk the tape."""
         token = x._entry
         recording, place = token.recording, token.place
-        mine = local.recording is recording
-        if not mine and (token.context is not None or recording.tokens is not None or place in recording.made):
+        if local.recording is not recording or not recording.state.tracks(place):
             return None
-        if not recording.state.tracks(place) or is_consumed(recording, place):
-            return None
-        if mine:
-            local.recording = None
-            plan, tokens = self._close(recording, place)
-        else:  # it has been looked at before: what backward needs is computed with it
-            plan, tokens = self._plan(recording, (), (), place), []
+        local.recording = None
+        plan, tokens = self._close(recording, (place,))
         if release:
             recording.released += (place,)
+        made: dict[int, Tensor] = {}
         if self.compiler.ready(plan, recording.x64, self._build_backward):
             arrays = _concrete(lambda: self._call(plan, recording))
             found = self._swept(recording, plan, arrays, release)
             weigh(plan, False)
         else:
             gradients: list[Any] = []
-            arrays = _concrete(lambda: self._replay(recording, plan, gradients, release))
+            arrays = _concrete(lambda: self._replay(recording, plan, made, gradients, release))
             found = gradients[-1]
             weigh(plan, plan.met == 1)
-        if mine:
-            self._settle(recording, plan, tokens, arrays)
+        self._settle(recording, plan, tokens, arrays, made)
         return found
+
+    def pull_recorded(
+        self, recording: Recording, g: dict[int, Tensor], release: bool, found: Swept
+    ) -> list[tuple[AnyNode, Any]]:
+        """The cotangents that a recording which has ended sends on, from those of its results."""
+        roots = tuple(sorted(g))
+        if any(is_consumed(recording, p) for p in roots):
+            refuse_consumed(recording.state.op, g[roots[0]]._shape, user_place())
+        if release:
+            recording.released += roots
+        plan = self._plan(recording, roots=roots, seeded=True, watched=tuple(sorted(recording.retained)))
+        cotangents = [g[p] for p in roots]
+        pieces = self._pulled(recording, plan, cotangents)
+        if not recording.tape.functional:
+            found.origins.append(Origins(plan, recording))
+        nodes: list[AnyNode] = [
+            recording.knowns[plan.where[i]]._context if i >= 0 else Leaf(*type, id=recording.retained[~i])
+            for i, type in plan.reached
+        ]
+        return list(zip(nodes, pieces, strict=True))
+
+    def _pulled(self, recording: Recording, plan: Plan, cotangents: Sequence[Tensor]) -> list[Tensor]:
+        knowns = [recording.knowns[i] for i in plan.where]
+        inputs = [x._value if taped else x for x, taped in zip(knowns, plan.on_tape, strict=True)]
+        plain = tracing.get() is None and all([c._backend is self for c in cotangents])  # noqa: C419
+        if not plain:
+            return plan.gradients(inputs, cotangents)[1]
+        arrays = [x._value for x in (*inputs, *cotangents)]
+        if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419
+            if self.compiler.ready(plan, recording.x64, self._build_backward):
+                results = _concrete(lambda: self._in_mode(recording, plan.call, arrays))
+                return [Tensor(self, a, None, *type) for a, (_, type) in zip(results, plan.reached, strict=True)]
+            self.compiler.counts["op by op"] += 1
+        with immediate(recording.x64, apart=False):
+            return plan.gradients(inputs, cotangents)[1]
 
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
-        if local.at_once:
+        if local.at_once or all([is_recorded(node) for node, _ in seeds]):  # noqa: C419  # a list is quicker
+            for _, g in seeds:
+                if g._backend is self:
+                    g._value  # noqa: B018  # which may end a recording
             with immediate(dtypes.x64_enabled(), apart=False):
                 found = sweep(seeds, release, self.pulls)
             resume()
@@ -291,7 +296,7 @@ class Fusion(BaseBackend):
 
     # --- the end of a recording
 
-    def _close(self, recording: Recording, root: int | None) -> tuple[Plan, list[Token]]:
+    def _close(self, recording: Recording, roots: tuple[int, ...] = ()) -> tuple[Plan, list[Token]]:
         """What to do with a recording that ends, and the tokens of the results that somebody holds."""
         tokens = referenced(recording.tokens)
         live = tuple([t.place for t in tokens])
@@ -301,67 +306,44 @@ class Fusion(BaseBackend):
             below = tuple([t.place for t in more])
             tokens += more
         recording.tokens = recording.more = recording.places = None
-        plan = self._plan(recording, live, below, root)
-        if plan.followed:
-            recording.live = plan.followed
-            if recording.continued:
-                leaves_of(recording)
-        return plan, tokens
+        return self._plan(recording, live, below, roots), tokens
 
-    def _plan(
-        self,
-        recording: Recording,
-        live: tuple[int, ...],
-        below: tuple[int, ...],
-        root: int | None,
-        staged: bool = False,  # an op of the tape
-    ) -> Plan:
+    def _plan(self, recording: Recording, *ends: Any, **named: Any) -> Plan:
+        """The plan of a structure that ends as the further arguments of `Plan` say."""
         plans = recording.state.plans
-        key = (live, below, root, is_strict(), recording.x64, staged)
+        key = (ends, *named.values(), is_strict(), recording.x64)
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = Plan(recording.state, live, below, root)
+            plan = plans[key] = Plan(recording.state, *ends, **named)
             self.compiler.keep(plan)
         return plan
 
     def _call(self, plan: Plan, recording: Recording) -> Any:
-        arrays = plan.arrays(recording.knowns)
+        return self._in_mode(recording, plan.call, plan.arrays(recording.knowns))
+
+    def _in_mode(self, recording: Recording, call: Callable[..., Any], arrays: Sequence[Any]) -> Any:
         if recording.x64 != dtypes.x64_enabled():
             with jax.enable_x64(recording.x64):
-                return plan.call(*arrays)
-        return plan.call(*arrays)
+                return call(*arrays)
+        return call(*arrays)
 
     def _build_forward(self, plan: Plan) -> Any:
-        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT), None
+        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT)
 
     def _build_backward(self, plan: Plan) -> Any:
-        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT), None
+        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT)
 
-    def _build_staged(self, plan: Plan) -> Any:
-        return self._staged(plan), self.sharding
-
-    def _staged(self, plan: Plan) -> StagedOp:
-        plan.staged = plan.staged or StagedOp("fusion", plan.forward(self), self)
-        return plan.staged
-
-    def _run_taped(self, recording: Recording, plan: Plan) -> Any:
-        """The live results, some with a tape that goes on; whoever wants their contexts has them made."""
-        if plan.count > _FEW and self.compiler.ready(plan, recording.x64, self._build_forward):
+    def _run_taped(self, recording: Recording, plan: Plan, made: dict[int, Tensor]) -> Any:
+        """The live results, some with a tape that goes on: the recording is a node of it, or each op has its own."""
+        if plan.count == 1:
+            plan.met += 1
+            if plan.met > FREQUENT:
+                return self._one_by_one(recording, plan)
+        elif self.compiler.ready(plan, recording.x64, self._build_forward):
+            weigh(plan, False)
             return self._call(plan, recording)
-        return self._replay(recording, plan)
-
-    def _graph(self, recording: Recording, plan: Plan) -> list[Any]:
-        """One result as the output of one op on the tape."""
-        knowns = [recording.knowns[i] for i in plan.where]
-        for x, kind in zip(knowns, plan.inputs, strict=True):
-            if kind.role == CONSTANT and type(x._value) is np.ndarray:  # to XLA it would make another structure
-                x._value = self.xla.array(x._value, x._dtype)
-        with immediate(recording.x64):
-            (out,) = Autodiff.run(recording.tape, self._staged(plan), knowns, ())
-        met = [] if recording.tape.functional else origins_of(plan, summary(knowns))[1]
-        out._context.parent.origins = tuple([o for origins in met for o in origins]) or None
-        recording.made[plan.live[0]] = out
-        return [_array(out)]
+        weigh(plan, plan.met == 1)
+        return self._replay(recording, plan, made)
 
     def _one_by_one(self, recording: Recording, plan: Plan) -> Any:
         """The live results of a structure that no tape follows, op by op."""
@@ -377,16 +359,21 @@ class Fusion(BaseBackend):
         return compiled(op, params)(*inputs)
 
     def _replay(
-        self, recording: Recording, plan: Plan, gradients: list[Any] | None = None, release: bool = False
+        self,
+        recording: Recording,
+        plan: Plan,
+        made: dict[int, Tensor],
+        gradients: list[Any] | None = None,
+        release: bool = False,
     ) -> list[Any]:
-        """The live results op by op; and the gradients, if they are asked for."""
+        """The live results op by op, with contexts in those that are `made`; and the gradients, if they are asked for."""
         with immediate(recording.x64):
             values = self._redone(recording, plan)
             if gradients is not None:
-                loss = values[plan.root]  # type: ignore[index]
+                loss = values[plan.roots[0]]
                 seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
                 gradients.append(sweep([(loss._context, seed)], release, self.pulls))
-        recording.made.update({p: values[p] for p in plan.followed})
+        made.update({p: values[p] for p in plan.followed})
         self.compiler.counts["op by op"] += 1
         return [_array(values[p]) for p in plan.live]
 
@@ -414,20 +401,20 @@ class Fusion(BaseBackend):
                 values[p] = None
         return values
 
-    def _settle(self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any) -> None:
-        """Give the tokens their arrays; those that no tape follows let go of the recording."""
-        for token, (at, followed, taped) in zip(tokens, plan.results, strict=True):
+    def _settle(
+        self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any, made: dict[int, Tensor]
+    ) -> None:
+        """Give the tokens their arrays and their contexts; they let go of the recording, which may be a node now."""
+        followed: Any = {}
+        if plan.followed:
+            followed = {p: x._context for p, x in made.items()} if made else become_node(recording, plan)
+        for token, (at, tracked, taped) in zip(tokens, plan.results, strict=True):
             token.array = arrays[at]
-            if followed:
-                made = recording.made.get(token.place)
-                if made is None:  # backward made no context; whoever wants one has it made from the recording
-                    continue
-                token.context = made._context
+            if tracked:
+                token.context = followed[token.place]
             elif taped:
                 token.context = self._constant_context(recording, plan, at)
             token.recording = self.ended
-        if plan.followed:  # what goes on behind the recording holds no more of it than it needs
-            recording.knowns = [x if keep else None for x, keep in zip(recording.knowns, plan.keeps)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
 
     def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:
         shape, dtype = plan.types[at]
@@ -448,8 +435,7 @@ class Fusion(BaseBackend):
             g = gradients[node.id] = _new(Tensor)
             g._backend, g._value, g._context, g._shape, g._dtype, g._entry = self, results[at], None, shape, dtype, None
             at += 1
-        origins: Any = [] if recording.tape.functional else Origins(plan, recording)
-        return Swept(gradients, origins)
+        return Swept(gradients, [] if recording.tape.functional else [Origins(plan, recording)])
 
     def _swept_on(self, recording: Recording, plan: Plan, results: Any, release: bool) -> Swept:
         """The same where the tape goes on behind some of the tensors from outside."""
@@ -457,11 +443,10 @@ class Fusion(BaseBackend):
             (recording.knowns[plan.where[i]]._context, Tensor(self, g, None, *type))
             for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
-        found = sweep(seeds, release)
-        if local.recording is not None:
-            self.end(local.recording)
-        origins = () if recording.tape.functional else Origins(plan, recording)
-        return found._replace(origins=[*found.origins, *origins])
+        found = self.sweep(seeds, (), release)
+        if not recording.tape.functional:
+            found.origins.append(Origins(plan, recording))
+        return found
 
 
 def _concrete(run: Callable[[], Any]) -> Any:

@@ -19,13 +19,9 @@ from weakref import WeakSet
 import jax
 
 from functad.backends.fusion_record import immediate
-from functad.backends.fusion_state import TRACKED
 from functad.backends.fusion_structure import Plan
-from functad.backends.staged import RecordedOp, StagedOp
-from functad.backends.xla import compiled
 from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
-from functad.ops.op import Type
 from functad.ops.rules import is_strict
 
 _MOST_PLANS = 512
@@ -36,6 +32,7 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met when it goes to the compiler
 _SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
 _PER_OP = 8
+FREQUENT = _SWITCH  # how often a single op has been met when it is run without a node of its own
 _MOST_FUTILE = 3  # recordings that gained nothing
 _PAUSE = 256  # ops that run at once then; twice as many each time it happens again
 _MOST_DOUBLED = 6
@@ -127,11 +124,8 @@ class Compiler:
         start = time.perf_counter()
         try:
             with immediate(x64):
-                call, sharding = build(plan)
-                if isinstance(call, StagedOp):
-                    size = _compile_staged(call, plan, sharding, ahead)
-                else:
-                    size = _compile(call, plan.inputs, None)
+                call = build(plan)
+                size = _compile(call, [*plan.inputs, *plan.seeds])
         except ConcreteValueError:  # a rule reads values
             plan.refused = True
             return
@@ -185,23 +179,11 @@ class Compiler:
             worker.join()
 
 
-def _compile(call: Any, inputs: Any, sharding: Any) -> int:
+def _compile(call: Any, inputs: Any) -> int:
     """Fill the cache of a jitted function for inputs of these types; the bytes its executable takes, about."""
-    done = call.lower(*[jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding) for x in inputs]).compile()
+    done = call.lower(*[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]).compile()
     memory = done.memory_analysis()
     return max(getattr(memory, "generated_code_size_in_bytes", 0), _BYTES_PER_LETTER * len(done.as_text() or ""))
-
-
-def _compile_staged(op: StagedOp, plan: Plan, sharding: Any, ahead: bool) -> int:
-    """The same for a structure that is one op of a tape: forward, and `ahead` of its time backward."""
-    first = op.recorded(tuple([k.role == TRACKED and op.takes(i) for i, k in enumerate(plan.inputs)]))
-    assert isinstance(first, RecordedOp)
-    size = _compile(compiled(first, ()), plan.inputs, sharding)
-    second: StagedOp = first.backward[0]
-    if ahead and second.program.equations:
-        types: list[Type] = [second.program.types[i] for i in second.program.inputs]
-        return size + _compile(compiled(second, ()), types, sharding)
-    return 3 * size  # backward is compiled when it is asked for
 
 
 # --- whether ops are recorded at all

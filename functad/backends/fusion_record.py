@@ -26,6 +26,7 @@ from functad.dispatch import pending as local
 from functad.errors import FunctadError
 from functad.levels import BASE, _unrecorded
 from functad.ops.op import Op, Type
+from functad.tape import AnyNode, Leaves, Part, Swept
 from functad.tensor import Tensor
 
 _PAUSE = 8 * MOST_STEPS
@@ -44,7 +45,7 @@ class Token:
     deferred = True  # its tensor is an op's output, which may not have been computed
     leaf = None
     array: Any
-    context: Any  # of a constant of the tape, once the recording has ended
+    context: Any  # on the tape, once the recording has ended
     recording: Any
 
     def __init__(self, recording: Any, key: int):
@@ -70,8 +71,14 @@ class Token:
         if name == "_value":
             x._value = self._below(x)
             return x._value
-        x._context = self.recording.fusion.context_of(self) if self.context is None else self.context
+        x._context = self.recording.fusion.context_of(self, x) if self.context is None else self.context
         return x._context
+
+    def retain(self) -> None:
+        """Have its gradient kept, as its context says."""
+        context = self.context
+        if type(context) is Part and type(context.parent) is Recording:
+            context.parent.retained[context.index] = context.id
 
     def tracked(self, x: Tensor) -> bool:
         """Whether a tape follows `x`, without making its context."""
@@ -129,19 +136,19 @@ class immediate:
 
 
 class Recording:
-    """Ops that one thread recorded and has not run."""
+    """Ops that one thread recorded. Once it has ended it is a node of its tape, if the tape goes on behind it."""
 
     __slots__ = (
-        "continued",
+        "__weakref__",
         "fusion",
+        "id",
         "knowns",
-        "leaves",
-        "live",
-        "made",
         "more",
         "numbers",
+        "outputs",
         "places",
         "released",
+        "retained",
         "state",
         "tape",
         "tokens",
@@ -158,10 +165,9 @@ class Recording:
         self.tokens: Any = []
         self.numbers: dict[Any, Any] = {}  # tensors of Python floats, by the id of the float
         self.more: Any = []  # of tensors below the tape
-        self.live: tuple[int, ...] = ()  # what its tape follows and somebody holds
-        self.leaves: Any = None  # of the tape; made when asked for
-        self.continued = False  # a tensor from outside was recorded itself
-        self.made: dict[int, Tensor] = {}
+        self.id = 0  # as a node
+        self.outputs: list[Any] = []  # weak references to its results on the tape, if they need different things
+        self.retained: dict[int, int] = {}  # the ids of results whose gradients are kept, by place
         self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
 
     def repeat(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
@@ -261,7 +267,6 @@ class Recording:
 
     def _kind(self, x: Tensor) -> Kind | None:
         fusion, tape = self.fusion, self.tape
-        entry = x._entry
         if x._backend is fusion:
             value, role = x._value, CONSTANT
         elif tape is not None and x._backend is tape:
@@ -269,10 +274,7 @@ class Recording:
             if inner._backend is not fusion:
                 return None
             value = inner._value
-            unread = type(entry) is Token and entry.context is None
-            tracked = unread or x._context.tracked
-            self.continued = self.continued or unread
-            role = TRACKED if tracked else UNTRACKED
+            role = TRACKED if x._context.tracked else UNTRACKED
         else:
             return None
         if (
@@ -286,6 +288,17 @@ class Recording:
                 inner._entry = fusion.kind(x._shape, x._dtype, CONSTANT)
                 inner._entry.leaf = kind
         return kind
+
+    @property
+    def leaves(self) -> Leaves:
+        """The leaves of the tape that it depends on."""
+        found = [x._context for x in self.knowns if x is not None and x._backend is self.tape]
+        return tuple([c.leaves for c in found if c.tracked])
+
+    def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any]]:
+        """The cotangents that go on to other nodes, from those of results by their places."""
+        pieces: list[tuple[AnyNode, Any]] = self.fusion.pull_recorded(self, g, release, found)
+        return pieces
 
     def forget(self) -> None:
         """Take back tensors from outside whose op was not recorded."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import jax.numpy as jnp
 
 from functad.backends.autodiff import Autodiff
-from functad.backends.fusion_record import Token
+from functad.backends.fusion_record import Recording
 from functad.backends.fusion_state import CONSTANT, TRACKED, State, path
 from functad.backends.trace import open_trace
 from functad.dispatch import bind
@@ -17,10 +19,9 @@ from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
-from functad.tape import Cut, Leaf, Origin, sweep
+from functad.tape import Cut, Leaf, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
-_NO_NODES = frozenset({Leaf, type(None)})
 
 
 def reach(steps: Sequence[State], wanted: set[int]) -> list[bool]:
@@ -35,13 +36,25 @@ def reach(steps: Sequence[State], wanted: set[int]) -> list[bool]:
 
 
 class Plan:
-    """One structure that ends in one way: which results are wanted, and from which one backward starts."""
+    """One structure that ends in one way: which results are wanted, and from which ones backward starts.
 
-    def __init__(self, state: State, held: tuple[int, ...], below: tuple[int, ...], root: int | None):
+    Backward starts with ones where the recording ends with it, else (`seeded`) with cotangents that it is given.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        held: tuple[int, ...] = (),
+        below: tuple[int, ...] = (),
+        roots: tuple[int, ...] = (),
+        seeded: bool = False,
+        watched: tuple[int, ...] = (),  # results whose gradients are kept
+    ):
         self.live = live = tuple(sorted({*held, *below}))
-        self.root = root
+        self.roots = roots
+        self.watched = watched
         self.steps = path(state)
-        wanted = set(live) if root is None else {*live, root}
+        wanted = {*live, *roots}
         self.needed = reach(self.steps, wanted)
         places = [p for step in self.steps for p in range(step.first - len(step.kinds), step.first)]
         self.reads = [p in wanted for p in places]  # of the tensors from outside
@@ -50,22 +63,24 @@ class Plan:
         self.inputs = [kinds[i] for i in self.where]
         self.count = sum(self.needed)
         self.last: dict[int, list[int]] = {}  # by step, the places that no later one reads
-        seen = wanted = set(live) if root is None else {*live, root}
+        seen = {*live, *roots, *watched}
         for i in range(len(self.steps) - 1, -1, -1):
             if self.needed[i]:
                 self.last[i] = [p for p in {*self.steps[i].inputs} if p not in seen]
                 seen.update(self.steps[i].inputs)
+        made = {p: t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True)}
+        self.seeds = [made[p] for p in roots] if seeded else []
         taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
         self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
         self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
         self.results += [(live.index(p), False, False) for p in below]
-        wanted = set(self.followed)
-        reach(self.steps, wanted)
-        self.keeps = [
-            p in wanted for p in places
-        ]  # whether what goes on behind the recording needs a tensor from outside
+        self.needs = {p: self._needs(p, places) for p in self.followed}
+        self.keeps = [  # whether what goes on behind the recording needs a tensor from outside
+            any(column) for column in zip(*self.needs.values(), strict=True)
+        ]
+        self.differ = len(set(self.needs.values())) > 1
         self.on_tape = [k.role != CONSTANT for k in self.inputs]
-        self.types = [t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True) if p in live]
+        self.types = [made[p] for p in live]
         self.novel = sum([step.novel for step in self.steps])
         for step in self.steps:
             step.novel = 0  # other structures that begin alike are not new for that
@@ -75,15 +90,20 @@ class Plan:
         self.made: Any = None  # what the compiler made of it
         self.by_op: Any = None
         self.call: Any = None
-        self.staged: Any = None
-        self.reached: list[tuple[int, Type]] = []
+        self.reached: list[tuple[int, Type]] = []  # where gradients go: a tensor from outside, or ~place
         self.refused = False  # it reads values, so it cannot be written down
         self.bytes = 0  # of the executable, by estimate
         self.kept = False  # among those that are counted
 
+    def _needs(self, place: int, places: Sequence[int]) -> tuple[bool, ...]:
+        """Which of the tensors from outside, at `places`, backward needs from a result."""
+        wanted = {place}
+        reach(self.steps, wanted)
+        return tuple([p in wanted for p in places])
+
     def forget(self) -> None:
         """Let go of the executables."""
-        self.call = self.made = self.done = self.staged = self.by_op = None
+        self.call = self.made = self.done = self.by_op = None
         self.met = self.bytes = self.novel = 0
         self.kept = False
 
@@ -96,8 +116,8 @@ class Plan:
 
     # --- as programs
 
-    def _write(self, inputs: Sequence[Any], taped: bool) -> list[Any]:
-        """Run the needed ops on tensors that stand for the recording's knowns; the value at each place."""
+    def _write(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run the needed ops on tensors of a tape that stand for the tensors from outside; the value at each place."""
         values: list[Any] = []
         given, reads = iter(inputs), iter(self.reads)
         for step, needed in zip(self.steps, self.needed, strict=True):
@@ -108,18 +128,11 @@ class Plan:
             ins = [
                 _constant(values[p]) if plain else values[p] for p, plain in zip(step.inputs, step.plain, strict=True)
             ]
-            if taped and not step.taped:
+            if not step.taped:
                 ins = [_untaped(x) for x in ins]
             out = bind(step.op, ins, step.params)
             values += out if type(out) is tuple else [out]
         return values
-
-    def forward(self, fusion: Any) -> Any:
-        """The program that computes the live results."""
-        with deeper() as level, open_trace(level, fusion, "fusion") as trace:
-            inputs = [trace.input(k.shape, k.dtype) for k in self.inputs]
-            values = self._write(inputs, taped=False)
-            return trace.program([values[p] for p in self.live])
 
     def evaluator(self, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """A function of arrays that computes the live results, each op through `call(op, arrays, params)`."""
@@ -143,35 +156,43 @@ class Plan:
         return evaluate
 
     def backward(self, fusion: Any) -> Callable[..., Any]:
-        """A function of arrays that computes the live results and the gradients of the tracked inputs it `reached`."""
+        """A function of arrays that computes the live results and the gradients of what it `reached`."""
         with deeper() as level, open_trace(level, fusion, "fusion") as trace:
             variables = [trace.input(k.shape, k.dtype) for k in self.inputs]
-            with deeper() as above:
-                tape = Autodiff(above)
-                inputs = [
-                    v if k.role == CONSTANT else tape.leaf(v) if k.role == TRACKED else tape.lift(v)
-                    for v, k in zip(variables, self.inputs, strict=True)
-                ]
-                values = self._write(inputs, taped=True)
-                loss = values[self.root]  # type: ignore[index]
-                seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
-                found = sweep([(loss._context, seed)])
-                tape.close()
-            leaves = {
-                x._context.id: i for i, (x, k) in enumerate(zip(inputs, self.inputs, strict=True)) if k.role == TRACKED
-            }
-            self.reached = [
-                (i, Type(self.inputs[i].shape, self.inputs[i].dtype))
-                for leaf, i in leaves.items()
-                if leaf in found.gradients
-            ]
-            grads = [found.gradients[leaf] for leaf in leaves if leaf in found.gradients]
-            program = trace.program([*[_untaped(values[p]) for p in self.live], *grads])
+            seeds = [trace.input(*t) for t in self.seeds]
+            results, gradients = self.gradients(variables, seeds)
+            program = trace.program([*results, *gradients])
 
         def whole(*arrays: Any) -> Any:
             return program.call(_call, arrays)
 
         return whole
+
+    def gradients(self, variables: Sequence[Any], seeds: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The live results and the gradients of what it `reached`, from tensors of any level, op by op."""
+        with deeper() as above:
+            tape = Autodiff(above)
+            inputs = [
+                v if k.role == CONSTANT else tape.leaf(v) if k.role == TRACKED else tape.lift(v)
+                for v, k in zip(variables, self.inputs, strict=True)
+            ]
+            values = self._write(inputs)
+            ends = [values[p] for p in self.roots]
+            starts = seeds or [broadcast(operand(1, x._value, x._dtype), x._shape) for x in ends]
+            wanted = {
+                x._context.id: (i, x)
+                for i, (x, k) in enumerate(zip(inputs, self.inputs, strict=True))
+                if k.role == TRACKED
+            }
+            for p in self.watched:
+                if (x := values[p]) is not None:
+                    x._context.retained = True
+                    wanted[x._context.id] = ~p, x
+            found = sweep([(x._context, g) for x, g in zip(ends, starts, strict=True)]).gradients
+            tape.close()
+        reached = [(found[id], i, x) for id, (i, x) in wanted.items() if id in found]
+        self.reached = [(i, Type(x._shape, x._dtype)) for _, i, x in reached]
+        return [_untaped(values[p]) for p in self.live], [g for g, _, _ in reached]
 
 
 def _call(op: Any, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
@@ -193,8 +214,11 @@ def _untaped(x: Any) -> Any:
 def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Origin, ...]], list[tuple[Origin, ...]]]:
     """Per place that is a constant of the tape: what it came from; and all that tracked ops met.
 
-    `contexts` has, per known that is read, its leaves if it is tracked, its origins if it is a constant, else None.
+    `contexts` has, per known that is read, its leaf or its leaves (with True), or None if it is below the tape.
     """
+    contexts = [
+        ((True, c.leaves) if c.tracked else (False, (c.id, *c.origins))) if type(c) is Leaf else c for c in contexts
+    ]
     about: list[Any] = []
     met = []
     given, reads = iter(contexts), iter(plan.reads)
@@ -208,8 +232,8 @@ def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Ori
         leaves = tuple([found for tracked, found in parents if tracked])
         if any(step.tracked) and constants:
             met.append(constants)
-        for type, tracked in zip(step.types, step.tracked, strict=True):
-            cut = "detach" if is_inexact(type.dtype) else "int"
+        for t, tracked in zip(step.types, step.tracked, strict=True):
+            cut = "detach" if is_inexact(t.dtype) else "int"
             found = tuple([Cut(cut, part) for part in leaves]) + constants
             about.append((True, leaves) if tracked else (False, found[-_MOST_ORIGINS:]))
     return {p: a[1] for p, a in enumerate(about) if a and not a[0]}, met
@@ -217,47 +241,27 @@ def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Ori
 
 def summary(knowns: Sequence[Any]) -> list[Any]:
     """What `origins_of` reads of the contexts: nothing that holds arrays."""
-    found: list[Any] = []
-    for x in knowns:
-        entry = x._entry
-        if type(entry) is Token and entry.context is None and x._backend is entry.recording.tape:
-            found.append((True, leaves_of(entry.recording)))
-        elif (c := x._context) is None:
-            found.append(None)
-        else:
-            found.append((True, c.leaves) if c.tracked else (False, (c.id, *c.origins)))
-    return found
+    contexts = [x._context for x in knowns]
+    return [c if c is None or type(c) is Leaf else (True, c.leaves) for c in contexts]
 
 
 class Origins:
-    """The origins a backward met, worked out when somebody asks."""
+    """The origins that backward met in one structure, worked out when somebody asks."""
 
-    __slots__ = ("found", "plan")
+    __slots__ = ("contexts", "found", "plan")
 
     def __init__(self, plan: Plan, recording: Any):
-        self.plan: Any = plan
-        knowns = [recording.knowns[i] for i in plan.where]
-        if recording.continued:  # some contexts are not there, and must not be made for this
-            self._find([knowns[i]._context for i, _ in plan.reached], summary(knowns))
-            return
-        self.found: Any = [x._context if taped else None for x, taped in zip(knowns, plan.on_tape, strict=True)]
-        if not _NO_NODES.issuperset(map(type, self.found)):
-            self._find([self.found[i] for i, _ in plan.reached], summary(knowns))
+        self.plan = plan
+        self.contexts: Any = summary([recording.knowns[i] for i in plan.where])
+        self.found: Any = None
 
-    def _find(self, reached: Sequence[Any], contexts: Sequence[Any]) -> None:
-        own = [c.origins for c in reached if type(c) is Leaf and c.origins]  # of leaves that others were cut off to
-        self.found = [*own, *origins_of(self.plan, contexts)[1]]
-        self.plan = None
-
-    def __iter__(self) -> Any:
-        if self.plan is not None:
-            self._find(
-                [self.found[i] for i, _ in self.plan.reached],
-                [
-                    c if c is None else (True, c.leaves) if c.tracked else (False, (c.id, *c.origins))
-                    for c in self.found
-                ],
-            )
+    def __iter__(self) -> Iterator[Origin]:
+        if self.found is None:
+            reached = [self.contexts[i] for i, _ in self.plan.reached if i >= 0]
+            own = [c.origins for c in reached if type(c) is Leaf]  # of leaves that others were cut off to
+            parts = [*own, *origins_of(self.plan, self.contexts)[1]]
+            self.found = [origin for origins in parts for origin in origins]
+            self.contexts = None
         return iter(self.found)
 
 
@@ -277,16 +281,40 @@ def is_consumed(recording: Any, place: int) -> bool:
     )
 
 
-def _leaves(x: Any) -> Any:
-    """The leaves of a tensor from outside, without making the context of a recorded one."""
-    entry = x._entry
-    return leaves_of(entry.recording) if type(entry) is Token and entry.context is None else x._context.leaves
+def is_recorded(node: Any) -> bool:
+    """Whether a node is a result of ops that were recorded together."""
+    return type(node) is Part and type(node.parent) is Recording
 
 
-def leaves_of(recording: Any) -> Any:
-    """The leaves that a recording depends on."""
-    if recording.leaves is None:
-        recording.leaves = tuple(
-            [_leaves(x) for x in recording.knowns if x is not None and x._backend is recording.tape]
+def snapshot(recording: Recording) -> Recording:
+    """A recording as it is now, as a node: another thread goes on with it, or its run failed."""
+    copy = Recording.__new__(Recording)
+    for name in ("fusion", "tape", "x64", "state", "released", "retained"):
+        setattr(copy, name, getattr(recording, name))
+    copy.knowns = recording.knowns[: copy.state.count]
+    copy.tokens = None
+    copy.leaves  # noqa: B018  # the contexts it depends on are made before it
+    copy.id = fresh_id()
+    return copy
+
+
+def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
+    """Make a recording that has ended a node of its tape; its results that the tape follows, by place."""
+    recording.id = fresh_id()
+    knowns = recording.knowns
+    recording.knowns = [x if keep else None for x, keep in zip(knowns, plan.keeps)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    types = dict(zip(plan.live, plan.types, strict=True))
+    parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
+    if plan.differ:
+        recording.outputs = [ref(part, partial(_let_go, ref(recording), plan)) for part in parts.values()]
+    return parts
+
+
+def _let_go(of: Any, plan: Plan, gone: Any) -> None:
+    """What only a result needed that nobody holds any more is not held either."""
+    recording = of()
+    if recording is not None:
+        alive = [plan.needs[part.index] for x in recording.outputs if (part := x()) is not None]
+        recording.knowns = (
+            [x if any(needs) else None for x, *needs in zip(recording.knowns, *alive, strict=False)] if alive else []
         )
-    return recording.leaves
