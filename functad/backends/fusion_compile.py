@@ -192,8 +192,7 @@ def _compile(call: Any, inputs: Any) -> int:
 def weigh(plan: Plan, futile: bool) -> None:
     """Stop recording for a while where it gains nothing: values are looked at all the time, or nothing comes back."""
     if not futile:
-        if plan.call is not None:
-            local.futile //= 2
+        local.futile = local.futile // 2 if plan.call is not None else max(local.futile - 1, 0)
         return
     local.futile = min(local.futile + 1, _MOST_FUTILE + _MOST_DOUBLED)
     if local.futile > _MOST_FUTILE:

@@ -143,6 +143,7 @@ class Recording:
         "fusion",
         "id",
         "knowns",
+        "leaves",
         "more",
         "numbers",
         "outputs",
@@ -165,7 +166,8 @@ class Recording:
         self.tokens: Any = []
         self.numbers: dict[Any, Any] = {}  # tensors of Python floats, by the id of the float
         self.more: Any = []  # of tensors below the tape
-        self.id = 0  # as a node
+        self.id = 0  # as a node, and the leaves it depends on
+        self.leaves: Leaves = ()
         self.outputs: list[Any] = []  # weak references to its results on the tape, if they need different things
         self.retained: dict[int, int] = {}  # the ids of results whose gradients are kept, by place
         self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
@@ -288,12 +290,6 @@ class Recording:
                 inner._entry = fusion.kind(x._shape, x._dtype, CONSTANT)
                 inner._entry.leaf = kind
         return kind
-
-    @property
-    def leaves(self) -> Leaves:
-        """The leaves of the tape that it depends on."""
-        found = [x._context for x in self.knowns if x is not None and x._backend is self.tape]
-        return tuple([c.leaves for c in found if c.tracked])
 
     def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any]]:
         """The cotangents that go on to other nodes, from those of results by their places."""

@@ -19,7 +19,7 @@ from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
-from functad.tape import Cut, Leaf, Origin, Part, fresh_id, sweep
+from functad.tape import Cut, Leaf, Leaves, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
 
@@ -293,7 +293,7 @@ def snapshot(recording: Recording) -> Recording:
         setattr(copy, name, getattr(recording, name))
     copy.knowns = recording.knowns[: copy.state.count]
     copy.tokens = None
-    copy.leaves  # noqa: B018  # the contexts it depends on are made before it
+    copy.leaves = _leaves(copy)  # the contexts it depends on are made before it
     copy.id = fresh_id()
     return copy
 
@@ -303,6 +303,7 @@ def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     recording.id = fresh_id()
     knowns = recording.knowns
     recording.knowns = [x if keep else None for x, keep in zip(knowns, plan.keeps)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    recording.leaves = _leaves(recording)
     types = dict(zip(plan.live, plan.types, strict=True))
     parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
     if plan.differ:
@@ -310,11 +311,29 @@ def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     return parts
 
 
+def _leaves(recording: Recording) -> Leaves:
+    contexts = [x._context for x in recording.knowns if x is not None and x._backend is recording.tape]
+    return tuple([c.leaves for c in contexts if c.tracked])
+
+
+_dropped: list[Any] = []
+_dropping: list[bool] = []
+
+
 def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     """What only a result needed that nobody holds any more is not held either."""
     recording = of()
-    if recording is not None:
-        alive = [plan.needs[part.index] for x in recording.outputs if (part := x()) is not None]
-        recording.knowns = (
-            [x if any(needs) else None for x, *needs in zip(recording.knowns, *alive, strict=False)] if alive else []
-        )
+    alive = (
+        [] if recording is None else [plan.needs[part.index] for x in recording.outputs if (part := x()) is not None]
+    )
+    if not alive:  # it goes itself
+        return
+    _dropped.append(recording.knowns)
+    recording.knowns = [
+        x if any(needs) else None for x, needs in zip(recording.knowns, zip(*alive, strict=True), strict=True)
+    ]
+    if not _dropping:  # what this lets go of may call this: one after the other, however long the chain
+        _dropping.append(True)
+        while _dropped:
+            _dropped.pop()
+        _dropping.clear()
