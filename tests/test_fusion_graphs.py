@@ -1,15 +1,19 @@
 """What goes on behind recorded ops on the tape is what would be there without recording them, compiled or not."""
 
 import gc
+from itertools import chain
 from pathlib import Path
 from threading import Thread
+from weakref import ref
 
 import numpy as np
 import pytest
 
 import functad as fd
 from functad.backends import fusion_compile
+from functad.backends.pulls import Pulls
 from functad.dispatch import pending
+from functad.ops.op import Op
 
 REPEATS = 6
 
@@ -20,7 +24,10 @@ def device(request, monkeypatch):
     monkeypatch.setattr(fusion_compile, "_START", 2 if request.param == "compiled" else -1)
     monkeypatch.setattr(fusion_compile, "_SWITCH", 0)
     pending.at_once = pending.futile = 0
-    return fd.Device.cpu(fusion=request.param != "not recorded")
+    device = fd.Device.cpu(fusion=request.param != "not recorded")
+    if device.base.fuses:
+        device.base._prune()  # how often a structure was met elsewhere
+    return device
 
 
 def repeated(device):
@@ -114,6 +121,87 @@ def test_a_loss_that_was_looked_at_is_differentiated_in_one_call(device):
         np.testing.assert_allclose(grads[a].numpy(), e + x * e * (np.sin(x) + x * np.cos(x)), rtol=1e-5)
     if device.base.fuses and fusion_compile._START > 0:
         assert (p.hits, p.single_ops) == (1, 0)
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """The names of the ops whose derivative rules have run in Python."""
+    ran = []
+    for owner in (Op, Pulls):
+        name = "pull" if owner is Op else "__call__"
+        run = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda self, *args, run=run: ran.append(self) or run(self, *args))
+    return ran
+
+
+def decaying(x, read):
+    """A loop whose branches and length depend on values."""
+    n = 0
+    while read((x * x).sum()) > 0.1 and n < 9:
+        x = x * 0.8 if read(x[0]) > 0.3 else x.sin() * 0.9
+        n += 1
+    return x.tanh().sum()
+
+
+def summed(x, read):
+    """A sum of losses that are looked at."""
+    total = 0.0
+    for i in range(3):
+        loss = ((x * i).sin() * x).sum()
+        read(loss)
+        total = total + loss
+    return total
+
+
+def two_states(x, read):
+    """A recurrence of two states, with a branch in each step."""
+    h, c = x, x * 0.0
+    for _ in range(4):
+        c = (c + h.sin()) * 0.5
+        h = (h * c.tanh()).exp()
+        if read(h.mean()) > 1.2:
+            h = h * 0.7
+    return (h * c).sum()
+
+
+@pytest.mark.parametrize("program", [decaying, summed, two_states])
+def test_a_loop_that_reads_values_is_differentiated_without_rules(device, rules, program):
+    a = leaf(device, 1.0, 0.7)
+    plain = fd.tensor([1.0, 0.7], device=fd.Device.numpy().autodiff()).require_grad()
+    expected = plain.grad(program(plain, fd.Tensor.item).backward()).numpy()
+    for _ in chain(repeated(device), repeated(device)):
+        loss = program(a, fd.Tensor.item)
+        rules.clear()
+        np.testing.assert_allclose(loss.backward()[a].numpy(), expected, rtol=1e-5)
+    if device.base.fuses and fusion_compile._START > 0:
+        assert not rules
+
+
+def test_what_a_result_needed_goes_with_it(device):
+    """Of two results of one recording, each keeps what it needs itself."""
+    for _ in repeated(device):
+        a, b = leaf(device, 1.0, 2.0), leaf(device, 0.5, 0.7)
+        gone = ref(b)
+        h = (a.sin() * a).exp()
+        loss = (h * b).sum()
+        assert np.isfinite(loss.item())
+        del loss, b
+        assert gone() is None
+        np.testing.assert_allclose(h.sum().backward()[a].numpy()[0], 3.205, rtol=1e-3)
+
+
+def test_a_chain_of_many_reads_is_walked_and_dropped_without_recursion(device):
+    a = leaf(device, 0.5, 0.2)
+    x, held = a, []
+    for i in range(1500):
+        x = x * 0.999 + a * 0.001
+        total = x.sum()
+        total.item()
+        if i % 3 == 0:
+            held.append(total)
+    np.testing.assert_allclose(x.sum().backward()[a].numpy(), 1.0, rtol=1e-3)
+    del x, total
+    held.clear()
 
 
 def test_half_types_are_rounded_after_every_op(device):

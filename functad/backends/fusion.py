@@ -21,7 +21,7 @@ import jax
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import FREQUENT, Compiler, resume, weigh
+from functad.backends.fusion_compile import Compiler, resume, weigh
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import (
@@ -272,6 +272,8 @@ class Fusion(BaseBackend):
             return plan.gradients(inputs, cotangents)[1]
         arrays = [x._value for x in (*inputs, *cotangents)]
         if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419
+            if plan.met == 0:
+                self.compiler.expect(plan, recording.recurs)
             if self.compiler.ready(plan, recording.x64, self._build_backward):
                 results = _concrete(lambda: self._in_mode(recording, plan.call, arrays))
                 return [Tensor(self, a, None, *type) for a, (_, type) in zip(results, plan.reached, strict=True)]
@@ -336,10 +338,10 @@ class Fusion(BaseBackend):
     def _run_taped(self, recording: Recording, plan: Plan, made: dict[int, Tensor]) -> Any:
         """The live results, some with a tape that goes on: the recording is a node of it, or each op has its own."""
         if plan.count == 1:
-            plan.met += 1
-            if plan.met > FREQUENT:
+            if self.compiler.recurs(plan):
                 return self._one_by_one(recording, plan)
         elif self.compiler.ready(plan, recording.x64, self._build_forward):
+            recording.recurs = plan.met > 1
             weigh(plan, False)
             return self._call(plan, recording)
         weigh(plan, plan.met == 1)

@@ -32,7 +32,6 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met when it goes to the compiler
 _SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
 _PER_OP = 8
-FREQUENT = _SWITCH  # how often a single op has been met when it is run without a node of its own
 _MOST_FUTILE = 3  # recordings that gained nothing
 _PAUSE = 256  # ops that run at once then; twice as many each time it happens again
 _MOST_DOUBLED = 6
@@ -118,6 +117,18 @@ class Compiler:
             plan.call = plan.made
             self.counts["hits"] += plan.call is not None
         return plan.call is not None
+
+    def expect(self, plan: Plan, recurs: bool) -> None:
+        """What is known of the backward of a structure when it is met first: whether its forward recurs, or is new."""
+        if recurs:
+            plan.met = max(_START - 1, 0)
+        else:
+            plan.novel = len(plan.steps)
+
+    def recurs(self, plan: Plan) -> bool:
+        """Whether a structure of one op has been met as often as others when their executables are used."""
+        plan.met += 1
+        return plan.met > _SWITCH
 
     def _compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any], ahead: bool) -> None:
         """Have XLA compile a structure, from its types alone: no array is kept for it."""

@@ -148,6 +148,7 @@ class Recording:
         "numbers",
         "outputs",
         "places",
+        "recurs",
         "released",
         "retained",
         "state",
@@ -169,6 +170,7 @@ class Recording:
         self.id = 0  # as a node, and the leaves it depends on
         self.leaves: Leaves = ()
         self.outputs: list[Any] = []  # weak references to its results on the tape, if they need different things
+        self.recurs = True  # whether its structure had been met before when it ran
         self.retained: dict[int, int] = {}  # the ids of results whose gradients are kept, by place
         self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
 

@@ -289,7 +289,7 @@ def is_recorded(node: Any) -> bool:
 def snapshot(recording: Recording) -> Recording:
     """A recording as it is now, as a node: another thread goes on with it, or its run failed."""
     copy = Recording.__new__(Recording)
-    for name in ("fusion", "tape", "x64", "state", "released", "retained"):
+    for name in ("fusion", "tape", "x64", "state", "recurs", "released", "retained"):
         setattr(copy, name, getattr(recording, name))
     copy.knowns = recording.knowns[: copy.state.count]
     copy.tokens = None
