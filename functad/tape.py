@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -153,6 +154,7 @@ class Swept(NamedTuple):
 
     gradients: dict[int, Any]  # by the id of a leaf or a retained intermediate
     origins: list[Iterable[Origin]]  # of the constants that were met
+    behind: set[int]  # the nodes whose cotangent came through an op that guards
 
 
 def pulled(node: Node, g: Any, res: Residuals) -> Sequence[Any]:
@@ -164,19 +166,20 @@ def sweep(
     seeds: Iterable[tuple[AnyNode, Any]],
     release: bool = False,
     pull: Callable[[Node, Any, Residuals], Sequence[Any]] = pulled,
+    behind: Iterable[int] = (),
 ) -> Swept:
     """Send the cotangents of `seeds` to the leaves, in reverse order of creation; `pull` runs the rules.
 
-    Rules that are behind an op that guards run as `guarded`.
+    Rules that are `behind` an op that guards, or whose node is said to be, run as `guarded`.
     """
-    found = Swept({}, [])
+    found = Swept({}, [], set(behind))
     watch = getattr(tracing.get(), "swept", None)  # of `debug_nans`, which runs the rules itself
     if watch is not None:
         pull = watch.__self__.pull
     pending: dict[int, Any] = {}
     queue: list[tuple[int, Any]] = []
     recomputed: dict[int, Any] = {}
-    behind: set[int] = set()  # nodes whose cotangent came through an op that guards
+    guarding = found.behind
 
     def send(node: AnyNode, g: Any) -> None:
         if node.id in pending:
@@ -200,18 +203,18 @@ def sweep(
             if type(g) is dict:
                 g = _fill(g, node.shape)  # of several outputs, their types
             res = _residuals(node, recomputed)
-            if node.id in behind:
+            if node.id in guarding:
                 with guarded():
                     pieces = pull(node, g, res)
             else:
                 pieces = pull(node, g, res)
-            guards = node.op.guards or node.id in behind
+            guards = node.op.guards or node.id in guarding
             for index, (parent, piece) in enumerate(zip(node.parents, pieces, strict=True)):
                 if piece is not None and parent is not None:
                     _check(node, index, piece, parent)
                     send(parent, piece)
                     if guards:
-                        behind.add(parent.id)
+                        guarding.add(parent.id)
             recomputed.pop(node.id, None)
             if release:
                 node.inputs = node.out = None
@@ -227,16 +230,16 @@ def sweep(
                 pending[parent.id] = {}
                 heappush(queue, (-parent.id, parent))
             pending[parent.id][node.index] = g
-            if node.id in behind:
-                behind.add(parent.id)
+            if node.id in guarding:
+                guarding.add(parent.id)
         else:  # ops that were recorded together
-            guards = node.id in behind
+            guards = node.id in guarding
             with guarded() if guards else nullcontext():
                 sent = node.pull(g, release, found)
-            for place, piece, guarding in sent:
+            for place, piece, behind_one in sent:
                 send(place, piece)
-                if guards or guarding:
-                    behind.add(place.id)
+                if guards or behind_one:
+                    guarding.add(place.id)
     if watch is not None:
         watch(found)
     return found

@@ -33,7 +33,7 @@ def device(request, monkeypatch):
 def repeated(device):
     """Several rounds, each with what was compiled in the one before."""
     for _ in range(REPEATS):
-        pending.futile = 0  # short programs that are looked at all the time would not be recorded for a while
+        pending.at_once = pending.futile = 0  # new structures in a row would not be recorded for a while
         yield
         if device.base.fuses:
             device.base.compiler.wait()
@@ -202,6 +202,18 @@ def test_a_chain_of_many_reads_is_walked_and_dropped_without_recursion(device):
     np.testing.assert_allclose(x.sum().backward()[a].numpy(), 1.0, rtol=1e-3)
     del x, total
     held.clear()
+
+
+def test_zeros_of_a_where_win_in_what_was_recorded_before_it(device):
+    """A contraction behind a `where` is guarded, whichever recordings the two are in."""
+    for read in (False, True):
+        for _ in repeated(device):
+            a = leaf(device, 1.0, 2.0)
+            h = (fd.tensor([[np.inf, 1.0], [2.0, 3.0]], device=device) @ a) * 2.0
+            if read:
+                h.numpy()
+            loss = fd.where(fd.tensor([False, True], device=device), h, 0.0).tanh().sum()
+            assert np.isfinite(loss.backward()[a].numpy()).all()
 
 
 def test_half_types_are_rounded_after_every_op(device):

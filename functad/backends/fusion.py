@@ -42,7 +42,7 @@ from functad.dispatch import tracing
 from functad.dtypes import DType
 from functad.ops.op import Op, Type
 from functad.ops.operand import operand
-from functad.ops.rules import broadcast, is_strict
+from functad.ops.rules import broadcast, is_guarded, is_strict
 from functad.source import user_place
 from functad.tape import AnyNode, Leaf, Part, Swept, refuse_consumed, sweep
 from functad.tensor import Tensor
@@ -246,7 +246,7 @@ class Fusion(BaseBackend):
 
     def pull_recorded(
         self, recording: Recording, g: dict[int, Tensor], release: bool, found: Swept
-    ) -> list[tuple[AnyNode, Any]]:
+    ) -> list[tuple[AnyNode, Any, bool]]:
         """The cotangents that a recording which has ended sends on, from those of its results."""
         roots = tuple(sorted(g))
         if any(is_consumed(recording, p) for p in roots):
@@ -262,7 +262,7 @@ class Fusion(BaseBackend):
             recording.knowns[plan.where[i]]._context if i >= 0 else Leaf(*type, id=recording.retained[~i])
             for i, type in plan.reached
         ]
-        return list(zip(nodes, pieces, strict=True))
+        return list(zip(nodes, pieces, plan.behind, strict=True))
 
     def _pulled(self, recording: Recording, plan: Plan, cotangents: Sequence[Tensor]) -> list[Tensor]:
         knowns = [recording.knowns[i] for i in plan.where]
@@ -281,17 +281,23 @@ class Fusion(BaseBackend):
         with immediate(recording.x64, apart=False):
             return plan.gradients(inputs, cotangents)[1]
 
-    def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
+    def sweep(
+        self,
+        seeds: Sequence[tuple[AnyNode, Tensor]],
+        outputs: Sequence[Tensor],
+        release: bool,
+        behind: Sequence[int] = (),
+    ) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
         if local.at_once or all([is_recorded(node) for node, _ in seeds]):  # noqa: C419  # a list is quicker
             for _, g in seeds:
                 if g._backend is self:
                     g._value  # noqa: B018  # which may end a recording
             with immediate(dtypes.x64_enabled(), apart=False):
-                found = sweep(seeds, release, self.pulls)
+                found = sweep(seeds, release, self.pulls, behind)
             resume()
             return found
-        found = sweep(seeds, release)
+        found = sweep(seeds, release, behind=behind)
         if local.recording is not None and any(g._backend is self for g in found.gradients.values()):
             self.end(local.recording)
         return found
@@ -313,7 +319,7 @@ class Fusion(BaseBackend):
     def _plan(self, recording: Recording, *ends: Any, **named: Any) -> Plan:
         """The plan of a structure that ends as the further arguments of `Plan` say."""
         plans = recording.state.plans
-        key = (ends, *named.values(), is_strict(), recording.x64)
+        key = (ends, *named.values(), is_guarded(), is_strict(), recording.x64)
         plan = plans.get(key)
         if plan is None:
             plan = plans[key] = Plan(recording.state, *ends, **named)
@@ -437,7 +443,7 @@ class Fusion(BaseBackend):
             g = gradients[node.id] = _new(Tensor)
             g._backend, g._value, g._context, g._shape, g._dtype, g._entry = self, results[at], None, shape, dtype, None
             at += 1
-        return Swept(gradients, [] if recording.tape.functional else [Origins(plan, recording)])
+        return Swept(gradients, [] if recording.tape.functional else [Origins(plan, recording)], set())
 
     def _swept_on(self, recording: Recording, plan: Plan, results: Any, release: bool) -> Swept:
         """The same where the tape goes on behind some of the tensors from outside."""
@@ -445,7 +451,8 @@ class Fusion(BaseBackend):
             (recording.knowns[plan.where[i]]._context, Tensor(self, g, None, *type))
             for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
-        found = self.sweep(seeds, (), release)
+        behind = [node.id for (node, _), guards in zip(seeds, plan.behind, strict=True) if guards]
+        found = self.sweep(seeds, (), release, behind)
         if not recording.tape.functional:
             found.origins.append(Origins(plan, recording))
         return found

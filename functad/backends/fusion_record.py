@@ -293,9 +293,9 @@ class Recording:
                 inner._entry.leaf = kind
         return kind
 
-    def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any]]:
-        """The cotangents that go on to other nodes, from those of results by their places."""
-        pieces: list[tuple[AnyNode, Any]] = self.fusion.pull_recorded(self, g, release, found)
+    def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any, bool]]:
+        """The cotangents that go on to other nodes, and whether behind a guard, from those of results by their places."""
+        pieces: list[tuple[AnyNode, Any, bool]] = self.fusion.pull_recorded(self, g, release, found)
         return pieces
 
     def forget(self) -> None:

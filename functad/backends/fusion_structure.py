@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -18,7 +19,7 @@ from functad.dtypes import is_inexact
 from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
-from functad.ops.rules import broadcast
+from functad.ops.rules import broadcast, guarded, is_guarded
 from functad.tape import Cut, Leaf, Leaves, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
@@ -53,6 +54,7 @@ class Plan:
         self.live = live = tuple(sorted({*held, *below}))
         self.roots = roots
         self.watched = watched
+        self.guarded = is_guarded()  # it is written down in another context
         self.steps = path(state)
         wanted = {*live, *roots}
         self.needed = reach(self.steps, wanted)
@@ -91,6 +93,7 @@ class Plan:
         self.by_op: Any = None
         self.call: Any = None
         self.reached: list[tuple[int, Type]] = []  # where gradients go: a tensor from outside, or ~place
+        self.behind: list[bool] = []  # ... and whether through an op that guards
         self.refused = False  # it reads values, so it cannot be written down
         self.bytes = 0  # of the executable, by estimate
         self.kept = False  # among those that are counted
@@ -170,7 +173,7 @@ class Plan:
 
     def gradients(self, variables: Sequence[Any], seeds: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The live results and the gradients of what it `reached`, from tensors of any level, op by op."""
-        with deeper() as above:
+        with deeper() as above, guarded() if self.guarded else nullcontext():
             tape = Autodiff(above)
             inputs = [
                 v if k.role == CONSTANT else tape.leaf(v) if k.role == TRACKED else tape.lift(v)
@@ -188,11 +191,12 @@ class Plan:
                 if (x := values[p]) is not None:
                     x._context.retained = True
                     wanted[x._context.id] = ~p, x
-            found = sweep([(x._context, g) for x, g in zip(ends, starts, strict=True)]).gradients
+            found = sweep([(x._context, g) for x, g in zip(ends, starts, strict=True)])
             tape.close()
-        reached = [(found[id], i, x) for id, (i, x) in wanted.items() if id in found]
-        self.reached = [(i, Type(x._shape, x._dtype)) for _, i, x in reached]
-        return [_untaped(values[p]) for p in self.live], [g for g, _, _ in reached]
+        reached = [id for id in wanted if id in found.gradients]
+        self.reached = [(i, Type(x._shape, x._dtype)) for i, x in [wanted[id] for id in reached]]
+        self.behind = [id in found.behind for id in reached]
+        return [_untaped(values[p]) for p in self.live], [found.gradients[id] for id in reached]
 
 
 def _call(op: Any, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
