@@ -97,6 +97,13 @@ class BaseBackend(ABC):
         array = self.array(data, dtype)
         return Tensor(self, array, None, array.shape, array.dtype)
 
+    def held(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """A constant that nobody else has; it stays with NumPy, unless another memory is used, as a copy costs more."""
+        if self.transfers:
+            return self.put(array, array.dtype)
+        array.flags.writeable = False
+        return Tensor(self, array, None, array.shape, array.dtype)
+
     def scalar(self, value: complex, dtype: DType) -> Tensor:
         """A 0-d tensor of a Python number.
 

@@ -171,6 +171,9 @@ class Trace(BaseBackend):
     def put(self, data: Any, dtype: dtypes.DType | None = None, where: str = "tensor") -> Tensor:
         return self.base.put(data, dtype, where)
 
+    def held(self, array: Any) -> Tensor:
+        return self.base.held(array)
+
     def scalar(self, value: complex, dtype: dtypes.DType) -> Tensor:
         return self.base.scalar(value, dtype)
 

@@ -208,8 +208,8 @@ def _check_output(y: Any, where: str, path: str, holomorphic: bool) -> None:
 
 def _basis(of: Blank, total: int, start: int, size: int) -> Any:
     """The rows of a unit matrix with `total` rows that belong to columns `start` to `start + size`."""
-    eye = np.eye(total, size, -start, dtype=of.dtype)
-    return of.base.put(eye.reshape(total, *of.shape), of.dtype)
+    eye = np.eye(total, size, -start, dtype=of.dtype).reshape(total, *of.shape)
+    return of.base.held(eye)
 
 
 def _piece(column: Any, start: int, size: int, total: int) -> Any:
