@@ -199,6 +199,8 @@ class Recording:
                     a = x._entry
                     a = a.key if a is not None and a.recording is self else self.known(x)
                     state = self.state.after.get((op, params, a))
+                elif op.whole:
+                    return None
                 else:
                     state = self.state.after.get((op, params, *self.parts(inputs)))
             except AttributeError:
@@ -318,6 +320,8 @@ def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...
 
 def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
     """`record` for ops of a tape: None unless its tensors lie directly on a device that fuses."""
+    if op.whole:
+        return None
     recording = local.recording
     if recording is None or recording.tape is not tape:
         if tape.balanced:
