@@ -266,6 +266,8 @@ def test_logcumsumexp_far_apart_and_at_infinity(device):
     big = on(device, [0.0, INF, 1.0])
     exactly(ops.logcumsumexp(big), [0, INF, INF])
     exactly(fd.grad(lambda x: ops.logcumsumexp(x).sum())(big), [1, 2, 0])
+    z = np.array([-INF, 1 + 1j, 2 - 3j, 3j], np.complex64)  # NumPy's own running logaddexp takes real numbers only
+    close(ops.logcumsumexp(on(device, z, "complex64"))[1:], np.log(np.cumsum(np.exp(z[1:]))), 1e-6)
 
 
 def test_cummax_gives_ties_to_the_latest(device):

@@ -16,6 +16,7 @@ from functad.ops.describe import *
 from functad.ops.diagonal import *
 from functad.ops.einsum import *
 from functad.ops.elementary import *
+from functad.ops.extrema import *
 from functad.ops.floats import *
 from functad.ops.fourier import *
 from functad.ops.index import *

@@ -6,6 +6,8 @@ a recurrence is a recurrence. So none of them divides, and zeros are exact at ev
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.dispatch import bind
+from functad.ops.elementary import log_of_sum
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
@@ -32,6 +35,7 @@ from functad.ops.rules import (
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumprod_op", "cumsum", "cumsum_op", "logcumsumexp", "logcumsumexp_op",
+    "others_op",
 ]  # fmt: skip
 
 
@@ -56,12 +60,19 @@ def _cumprod(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
     return _along(xp, xp.cumprod, _accumulator(x), axis, reverse).astype(x.dtype)
 
 
+def _logaddexps(x: Any, axis: int) -> Any:
+    if x.dtype.kind != "c":
+        return np.logaddexp.accumulate(x, axis)
+    return np.stack(list(accumulate(np.moveaxis(x, axis, 0), partial(log_of_sum, np))), axis)
+
+
 def _logcumsumexp(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
     w = _accumulator(x)
     if xp is np:
-        out = _along(np, np.logaddexp.accumulate, w, axis, reverse)
+        out = _along(np, _logaddexps, w, axis, reverse)
     else:
-        out = jax.lax.cumlogsumexp(w, axis, reverse)
+        # jax.lax.cumlogsumexp takes up to a hundred times as long on CPUs
+        out = jax.lax.associative_scan(xp.logaddexp, w, reverse, axis) if w.shape[axis] else w
     return out.astype(x.dtype)
 
 
@@ -112,6 +123,22 @@ def _recurrence(xp: Any, x: Any, y: Any, *, axis: int, reverse: bool) -> Any:
     return y.astype(dtype)
 
 
+def _others(xp: Any, x: Any, *, axis: int) -> Any:
+    if xp is np:  # those before times those after
+        before, after = (np.cumprod(_move(xp, y, axis, False, 1), axis) for y in (x, np.flip(x, axis)))
+        return before * np.flip(after, axis)
+    levels = []
+    while x.shape[axis] > 1:  # halve it by products of pairs, and come back
+        first, last = xp.split(x, [(x.shape[axis] + 1) // 2], axis)
+        edge = [(0, n - m) for n, m in zip(first.shape, last.shape, strict=True)]
+        levels.append((x.shape[axis], first, xp.pad(last, edge, constant_values=1)))
+        x = first * levels[-1][2]
+    x = xp.ones_like(x)
+    for length, first, last in reversed(levels):
+        x = _slice(xp.concatenate([x * last, x * first], axis), axis, 0, length)
+    return x
+
+
 def _masked_product(xp: Any, x: Any, y: Any) -> Any:
     return xp.where((x == 0) & ~xp.isfinite(y), xp.zeros_like(x), x * y)  # as in rules.masked_mul
 
@@ -153,6 +180,22 @@ def _cumprod_pull(g: Any, x: Any, axis: int, reverse: bool) -> Any:
 def _cumprod_push(t: Any, x: Any, axis: int, reverse: bool) -> Any:
     wide = widen(x)
     return cast(recurrence(wide, product(widen(t), exclusive_cumprod(wide, axis, reverse)), axis, reverse), t._dtype)
+
+
+def _others_pull(g: Any, x: Any, axis: int) -> Any:
+    sides = []
+    for reverse in (False, True):
+        share = product(g, exclusive_cumprod(x, axis, not reverse))
+        sides.append(shift(_cumprod_pull(share, shift(x, axis, reverse, 1), axis, reverse), axis, not reverse))
+    return sides[0] + sides[1]
+
+
+def _others_push(t: Any, x: Any, axis: int) -> Any:
+    sides = []
+    for reverse in (False, True):
+        moved = _cumprod_push(shift(t, axis, reverse), shift(x, axis, reverse, 1), axis, reverse)
+        sides.append(product(moved, exclusive_cumprod(x, axis, not reverse)))
+    return sides[0] + sides[1]
 
 
 def _logcumsumexp_weights(x: Any, out: Any, axis: int, reverse: bool) -> tuple[Any, Any]:
@@ -211,6 +254,11 @@ recurrence_op = custom(
 cumprod_op = custom(
     "cumprod", _cumprod, jvp=_cumprod_push, vjp=_cumprod_pull, samples=_LINES, batch=shift_axis,
     doc="Running products along an axis.",
+)  # fmt: skip
+others_op = custom(
+    "others", _others, jvp=_others_push, vjp=_others_pull,
+    samples=Samples([(((5,),), {"axis": 0}), (((2, 3),), {"axis": 1}), (((0, 2),), {"axis": 0})]), batch=shift_axis,
+    doc="The product of all elements along an axis but each one, without a division.",
 )  # fmt: skip
 exp_below = elementwise(
     "exp_below",

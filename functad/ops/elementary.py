@@ -83,10 +83,12 @@ def _expit(xp: Any, x: Any) -> Any:
     return 1 / (1 + xp.exp(-x)) if x.dtype.kind == "c" else _real_expit(xp, x)
 
 
-def _logaddexp(xp: Any, x: Any, y: Any) -> Any:
+def log_of_sum(xp: Any, x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)) of two arrays."""
     if xp is not np or x.dtype.kind != "c":
         return xp.logaddexp(x, y)
     top = np.maximum(x.real, y.real)  # NumPy's takes real numbers only
+    top = np.where(np.isfinite(top), top, 0)
     return top + np.log(np.exp(x - top) + np.exp(y - top))
 
 
@@ -120,7 +122,7 @@ difference = elementwise(
     doc="x - y, but 0 for two equal infinities.",
 )  # fmt: skip
 logaddexp = elementwise(
-    "logaddexp", widened(lambda xp, x, y: _logaddexp(xp, x, y)),
+    "logaddexp", widened(lambda xp, x, y: log_of_sum(xp, x, y)),
     lambda x, y: sigmoid(difference(x, y)), lambda x, y: sigmoid(difference(y, x)),
     promote="float", samples=PAIR, doc="log(exp(x) + exp(y)), stable.",
 )  # fmt: skip

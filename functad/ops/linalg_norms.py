@@ -13,14 +13,14 @@ from functad.ops.arithmetic import abs as abs_
 from functad.ops.arithmetic import div
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.contract import matmul
+from functad.ops.extrema import max as max_
+from functad.ops.extrema import min as min_
 from functad.ops.linalg_base import matrices, narrowed, square, widened
 from functad.ops.linalg_solve import inv_op
 from functad.ops.linalg_svd import svdvals_op
 from functad.ops.logic import isnan, logical_and, logical_not, where
 from functad.ops.operand import operands
 from functad.ops.reduce import any as any_
-from functad.ops.reduce import max as max_
-from functad.ops.reduce import min as min_
 from functad.ops.reduce import norm as vector_norm_
 from functad.ops.reduce import sum as sum_
 from functad.ops.shape import expand_dims, moveaxis

@@ -7,18 +7,15 @@ import math
 import numbers
 from typing import Any
 
-import jax
-import numpy as np
-
 from functad import dtypes
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError
 from functad.ops.arithmetic import ratio
 from functad.ops.axes import normalize_axes
-from functad.ops.cumulative import exclusive_cumprod, integers_widened
+from functad.ops.cumulative import integers_widened, others_op
+from functad.ops.extrema import extreme, max_op, min_op
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, operands
-from functad.ops.order import line
 from functad.ops.rules import (
     cast,
     custom,
@@ -34,8 +31,8 @@ from functad.ops.rules import (
 )
 
 __all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "max_op", "mean", "mean_op", "min",
-    "min_op", "norm", "prod", "prod_op", "std", "std_op", "sum", "var", "var_op",
+    "all", "any", "count_nonzero", "mean", "mean_op", "norm", "prod", "prod_op", "std", "std_op", "sum", "var",
+    "var_op",
 ]  # fmt: skip
 
 Axes = tuple[int, ...]
@@ -81,52 +78,17 @@ def _prod(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
 
 
 def _prod_of_others(x: Any, axis: Axes) -> Any:
-    """The product of all elements but each one: those before times those after, so zeros are exact."""
+    """The product of all elements but each one."""
     if not axis:
         return 1
     x = widen(x)
     if len(axis) == 1:
-        return exclusive_cumprod(x, axis[0], reverse=False) * exclusive_cumprod(x, axis[0], reverse=True)
+        return bind(others_op, (x,), axis)
     order = (*[i for i in range(x.ndim) if i not in axis], *axis)
     moved = x.transpose(order)
     flat = bind(reshape_op, (moved,), ((*moved._shape[: x.ndim - len(axis)], _count(x._shape, axis)),))
     others = _prod_of_others(flat, (flat.ndim - 1,))
     return bind(reshape_op, (others,), (moved._shape,)).transpose([order.index(i) for i in range(x.ndim)])
-
-
-# --- extrema
-
-
-def _max(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
-    return xp.max(x, axis=axis, keepdims=keepdims)
-
-
-def _min(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
-    return xp.min(x, axis=axis, keepdims=keepdims)
-
-
-def _tie_share(xp: Any, x: Any, *, axis: Axes, largest: bool) -> Any:
-    if xp is not np:
-        x = jax.lax.optimization_barrier(x)  # compared with itself: it must not be computed twice
-    extreme = (xp.max if largest else xp.min)(x, axis=axis, keepdims=True)
-    hit = (x == extreme) | ((x != x) & (extreme != extreme))
-    count = xp.sum(hit, axis=axis, keepdims=True, dtype=np.int32)
-    dtype = dtypes.accumulator(x.dtype)
-    return (hit.astype(dtype) / count.astype(dtype)).astype(x.dtype)
-
-
-def _argmax(xp: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
-    return xp.argmax(_row(x, axis, "argmax"), axis=axis, keepdims=keepdims).astype(dtypes.default_int())
-
-
-def _argmin(xp: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
-    return xp.argmin(_row(x, axis, "argmin"), axis=axis, keepdims=keepdims).astype(dtypes.default_int())
-
-
-def _row(x: Any, axis: int, where: str) -> Any:
-    if not x.shape[axis] or x.dtype.kind == "c":  # the index refuses 0-d, which NumPy takes
-        raise DTypeError(f"{where}: {x.dtype}{list(x.shape)} has no largest or smallest element along axis {axis}.")
-    return x
 
 
 # --- spread and length
@@ -205,20 +167,6 @@ mean_op = custom(
 prod_op = reduction(
     "prod", _prod, _prod_of_others, samples=_samples([*_AXES, *_NO_AXES, *_EMPTY]), doc="The product over axes.",
 )  # fmt: skip
-tie_share_op = nondiff(
-    "tie_share", _tie_share, samples=Samples([(((3, 2),), {"axis": (0,), "largest": True})]), batch=shift_axis,
-    doc="Where x is the largest (smallest) over axes, 1 over the number of such elements; elsewhere 0.",
-)  # fmt: skip
-max_op = reduction(
-    "max", _max, lambda x, axis: bind(tie_share_op, (widen(x),), (axis, True)),
-    samples=_samples([*_AXES, *_NO_AXES]),
-    doc="The largest element over axes; ties share the derivative.",
-)  # fmt: skip
-min_op = reduction(
-    "min", _min, lambda x, axis: bind(tie_share_op, (widen(x),), (axis, False)),
-    samples=_samples([*_AXES, *_NO_AXES]),
-    doc="The smallest element over axes; ties share the derivative.",
-)  # fmt: skip
 center_op: Op = linear(
     "center", _center, lambda g, axis: bind(center_op, (g,), (axis,)),
     samples=Samples([(((3, 2),), {"axis": (0,)}), (((3, 2, 2),), {"axis": (0, 2)}), (((0, 2),), {"axis": (1,)})]),
@@ -246,15 +194,6 @@ norm_p_op = reduction(
     doc="The p-norm over axes; its derivative at 0 is 0.",
 )  # fmt: skip
 
-argmax_op = nondiff(
-    "argmax", _argmax, samples=Samples([
-        (((3, 2),), {"axis": 0, "keepdims": True}), (((3, 2),), {"axis": 1, "keepdims": False}),
-    ]),
-    batch=shift_axis, doc="The index of the first largest element.",
-)  # fmt: skip
-argmin_op = nondiff(
-    "argmin", _argmin, samples=argmax_op.samples, batch=shift_axis, doc="The index of the first smallest element.",
-)  # fmt: skip
 all_op = nondiff(
     "all", lambda xp, x, *, axis, keepdims: xp.all(x, axis=axis, keepdims=keepdims),
     samples=_samples([*_AXES, *_NO_AXES, *_EMPTY]), batch=shift_axis, doc="Whether all elements over axes are nonzero.",
@@ -305,51 +244,6 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """
     x = integers_widened(operand(x, where="prod"))
     return bind(prod_op, (x,), (normalize_axes(axis, x.ndim, "prod"), bool(keepdims)))
-
-
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The largest element over axes; NaN if there is one. Ties share the derivative equally.
-
-    >>> import functad as fd
-    >>> fd.grad(fd.ops.max)(fd.tensor([1.0, 3.0, 3.0])).tolist()
-    [0.0, 0.5, 0.5]
-    """
-    return _extreme(max_op, "max", x, axis, keepdims)
-
-
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The smallest element over axes; see `max`.
-
-    >>> import functad as fd
-    >>> fd.ops.min(fd.tensor([[3.0, 1.0], [2.0, 4.0]]), axis=1).tolist()
-    [1.0, 2.0]
-    """
-    return _extreme(min_op, "min", x, axis, keepdims)
-
-
-amax, amin = max, min
-
-
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index of the first largest element along `axis`, of the flattened tensor without one.
-
-    The first NaN, if there is one, counts as the largest (and in `argmin` as the smallest).
-
-    >>> import functad as fd
-    >>> fd.ops.argmax(fd.tensor([1.0, 3.0, 3.0])).item()
-    1
-    """
-    return _arg(argmax_op, "argmax", x, axis, keepdims)
-
-
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index of the first smallest element; see `argmax`.
-
-    >>> import functad as fd
-    >>> fd.ops.argmin(fd.tensor([[3.0, 1.0], [2.0, 4.0]]), axis=1, keepdims=True).tolist()
-    [[1], [0]]
-    """
-    return _arg(argmin_op, "argmin", x, axis, keepdims)
 
 
 def var(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
@@ -403,7 +297,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         x = x.abs()
     p = _order(ord)
     if math.isinf(p):
-        return _extreme(max_op if p > 0 else min_op, "norm", x.abs(), axis, keepdims)
+        return extreme(max_op if p > 0 else min_op, "norm", x.abs(), axis, keepdims)
     params = (normalize_axes(axis, x.ndim, "norm"), bool(keepdims))
     if p == 2:
         return bind(norm2_op, (x,), params)
@@ -452,31 +346,6 @@ def _over_floats(op: Any, where: str, x: Any, axis: Any, keepdims: bool) -> Any:
     if not isinstance(x, Handle) or x._dtype.kind != "f":
         (x,) = operands(where, "float", (x,))
     return _over(op, where, x, axis, keepdims)
-
-
-def _extreme(op: Any, where: str, x: Any, axis: Any, keepdims: bool) -> Any:
-    x = operand(x, where=where)
-    axes = normalize_axes(axis, x.ndim, where)
-    if not _count(x._shape, axes):
-        _refuse_empty(where, x, axes)
-    return bind(op, (x,), (axes, bool(keepdims)))
-
-
-def _arg(op: Any, where: str, x: Any, axis: int | None, keepdims: bool) -> Any:
-    x = operand(x, where=where)
-    ndim = x.ndim
-    x, axis_ = line(x, axis, where)
-    if not x._shape[axis_]:
-        _refuse_empty(where, x, (axis_,))
-    out = bind(op, (x,), (axis_, bool(keepdims)))
-    return bind(reshape_op, (out,), ((1,) * ndim,)) if keepdims and axis is None else out
-
-
-def _refuse_empty(where: str, x: Any, axes: Axes) -> None:
-    raise ShapeError(
-        f"{where}: there are no elements over axis {axes} of a tensor of shape {x.shape}, so none is the largest or "
-        "smallest. Reduce over axes that are not empty, or check x.size first."
-    )
 
 
 def _ddof(ddof: Any, where: str) -> float:

@@ -12,7 +12,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError
 from functad.ops.arithmetic import pow
 from functad.ops.elementary import exp, log, log1p, sinc
-from functad.ops.logic import where
+from functad.ops.logic import isinf, where
 from functad.ops.operand import operands
 from functad.ops.rules import cast, zeros_like_op
 from functad.ops.special_integral import exprel, log1p_ratio
@@ -151,14 +151,14 @@ def legendre_polynomial_p(x: Any, n: int) -> Any:
 
 
 def spherical_bessel_j0(x: Any) -> Any:
-    """The spherical Bessel function of the first kind of order 0, sin(x) / x; smooth at 0.
+    """The spherical Bessel function of the first kind of order 0, sin(x) / x; smooth at 0, and 0 at infinity.
 
     >>> import functad as fd
     >>> fd.special.spherical_bessel_j0(0.0).item()
     1.0
     """
     (x,) = operands("spherical_bessel_j0", "float", (x,))
-    return sinc(x / math.pi)
+    return where(isinf(x), 0.0, sinc(x / math.pi))
 
 
 def boxcox(x: Any, lmbda: Any) -> Any:
