@@ -256,7 +256,7 @@ cumprod_op = custom(
     doc="Running products along an axis.",
 )  # fmt: skip
 others_op = custom(
-    "others", _others, jvp=_others_push, vjp=_others_pull,
+    "others", _others, jvp=_others_push, vjp=_others_pull, promote="float",
     samples=Samples([(((5,),), {"axis": 0}), (((2, 3),), {"axis": 1}), (((0, 2),), {"axis": 0})]), batch=shift_axis,
     doc="The product of all elements along an axis but each one, without a division.",
 )  # fmt: skip

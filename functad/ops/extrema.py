@@ -46,7 +46,7 @@ def _hit(xp: Any, x: Any, *, axis: Axes, largest: bool) -> Any:
 def _hits(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
     # XLA adds floats several times faster than integers; such counts are exact up to 2**24
     exact = _count(x.shape, axis) <= 1 << 24
-    return xp.sum(x, axis=axis, keepdims=keepdims, dtype=np.float32 if exact else np.int32).astype(np.float32)
+    return xp.sum(x.astype(np.float32 if exact else np.int32), axis=axis, keepdims=keepdims).astype(np.float32)
 
 
 def _extremum(name: str, impl: Callable[..., Any], largest: bool, **about: Any) -> Op:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from functad import dtypes
 from functad.dispatch import bind
+from functad.ops.activation import hardtanh_op
 from functad.ops.arithmetic import clip_min, reciprocal
 from functad.ops.elementary import log, sigmoid, widened
 from functad.ops.normalize import softmax_op
@@ -25,7 +26,7 @@ from functad.ops.rules import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["bce_logits_op", "bce_op", "class_nll_op"]
+__all__ = ["bce_logits_op", "bce_op", "class_nll_op", "huber_op"]
 
 _LEAST_LOG = -100.0  # log(0) counts as this in `bce`, as in torch
 _LEAST_SPREAD = 1e-12
@@ -115,7 +116,14 @@ def _bce_logits(xp: Any, x: Any, target: Any) -> Any:
     _real("bce_logits", x, target)
     zero = xp.zeros((), x.dtype)
     rest = (x > 0).astype(x.dtype) - target  # max(x, 0) - x * target, which must not be inf - inf
-    return xp.where(rest == 0, zero, x * rest) + xp.logaddexp(-xp.abs(x), zero)
+    return xp.where(rest == 0, zero, x * rest) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@widened
+def _huber(xp: Any, x: Any, *, size: float) -> Any:
+    _real("huber", x)
+    apart = xp.abs(x)
+    return xp.where(apart <= size, 0.5 * x * x, size * (apart - 0.5 * size))
 
 
 @widened
@@ -133,6 +141,10 @@ bce_logits_op = elementwise(
     "bce_logits", _bce_logits, lambda x, target: sigmoid(x) - target, lambda x: -x, promote="float",
     samples=PAIR._replace(low=(-3.0, 0.0), high=(3.0, 1.0)),
     doc="-target * log(p) - (1 - target) * log(1 - p) for p = sigmoid(x), stable.",
+)  # fmt: skip
+huber_op = elementwise(
+    "huber", _huber, lambda x, size: bind(hardtanh_op, (x,), (-size, size)), promote="float",
+    samples=Samples([(((3, 2),), {"size": 0.7})], kinks=(-0.7, 0.7)), doc="x**2 / 2, and a line of slope `size` beyond it.",
 )  # fmt: skip
 bce_op = elementwise(
     "bce", _bce, lambda x, target: (x - target) * reciprocal(clip_min(x * (1 - x), _LEAST_SPREAD)),

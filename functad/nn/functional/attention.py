@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
     if groups > 1:
         query = _grouped(query, groups)
         key, value = ops.expand_dims(key, -3), ops.expand_dims(value, -3)
-    scores = ops.matmul(wide(query * factor), ops.matrix_transpose(wide(key)))
+    scores = ops.matmul(wide(query) * factor, ops.matrix_transpose(wide(key)))  # rounded once, at the end
     if groups > 1:
         scores = _joined(scores)
     scores, kept = _masked(where, scores, attn_mask, is_causal)

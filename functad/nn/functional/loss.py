@@ -21,9 +21,8 @@ from functad.nn.functional.checks import (
     reduced,
     weighted,
 )
-from functad.ops.activation import hardtanh_op
 from functad.ops.elementary import difference
-from functad.ops.loss import bce_logits_op, bce_op
+from functad.ops.loss import bce_logits_op, bce_op, huber_op
 from functad.ops.operand import operand
 from functad.ops.rules import zero_mul
 from functad.ops.transfer import stop_gradient
@@ -88,8 +87,7 @@ def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float
 
 
 def _huber(x: Any, size: float) -> Any:
-    near = bind(hardtanh_op, (x,), (-size, size))
-    return near * (x - near * 0.5)
+    return bind(huber_op, (x,), (size,))
 
 
 # --- two classes
