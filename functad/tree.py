@@ -50,24 +50,19 @@ def flatten_known(tree: Any) -> tuple[list[Any], Structure]:
     return optree.tree_flatten(tree, _is_tensor, none_is_leaf=False, namespace=_NAMESPACE)
 
 
-def leaves_of(structure: Structure) -> Callable[[Any], list[Any] | None]:
-    """What finds the leaves of trees of one structure, all types of which are known, and gives None for other trees.
+def leaves_of(structure: Structure) -> Callable[[Any], list[Any]]:
+    """What finds the leaves of trees of one structure, all types of which are known; raises `ValueError` for others.
 
     What it finds where a leaf should be may still be a tree.
     """
-    known = structure.flatten_up_to
 
-    def find(tree: Any) -> list[Any] | None:
-        try:
-            return known(tree)
-        except ValueError:
-            return None
-
-    def compare(tree: Any) -> list[Any] | None:
+    def compare(tree: Any) -> list[Any]:
         found, other = flatten_known(tree)
-        return found if other == structure else None
+        if other != structure:
+            raise ValueError("another structure")
+        return found
 
-    return compare if _has_dicts(structure) else find
+    return compare if _has_dicts(structure) else structure.flatten_up_to
 
 
 def _has_dicts(structure: Structure) -> bool:

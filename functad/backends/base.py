@@ -127,6 +127,12 @@ class BaseBackend(ABC):
         array.flags.writeable = False
         return Tensor(self, array, None, (), dtype)
 
+    def number(self, value: complex, dtype: DType) -> Tensor:
+        """`scalar`, of a number that is not expected to recur and a dtype that this backend holds."""
+        if self.transfers:
+            return self.scalar(value, dtype)
+        return Tensor(self, self.checked_scalar(value, dtype), None, (), dtype)
+
     def checked_scalar(self, value: complex, dtype: DType) -> np.ndarray[Any, Any]:
         """A Python number as a 0-d array, or an error if it does not fit `dtype`."""
         if isinstance(value, complex) and dtype.kind != "c":

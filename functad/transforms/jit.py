@@ -104,21 +104,16 @@ class Jitted:
 
     def _like(self, last: Last, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         """The arrays for the program, if this call is like the last one: nothing is hashed or looked up for it."""
-        leaves = last.leaves_of([args, kwargs] if kwargs else args)
-        if (
-            leaves is None
-            or tracing.get() is not None
-            or _config.jax_enable_x64 is not last.x64
-            or is_strict() is not last.strict
-        ):
+        if tracing.get() is not None or _config.jax_enable_x64 is not last.x64 or is_strict() is not last.strict:
             return None
         base = last.base
         try:
+            leaves = last.leaves_of([args, kwargs] if kwargs else args)
             for i, kind, dtype in last.numbers:
                 x = leaves[i]
                 if type(x) is not kind:
                     return None
-                leaves[i] = base.put(as_array(x, "jit")) if dtype is None else base.scalar(x, dtype)
+                leaves[i] = base.put(as_array(x, "jit")) if dtype is None else base.number(x, dtype)
             if last.static:
                 for i, value in last.static:
                     if leaves[i] is not value:
@@ -135,7 +130,7 @@ class Jitted:
             for i, mark in last.marks:
                 if leaves[i].mark is not mark:
                     return None
-        except (AttributeError, ArgumentTypeError):  # no tensor, no Param, or no array of numbers
+        except (AttributeError, ValueError, ArgumentTypeError):  # no tensor, another structure, no array of numbers
             return None
         if len(outside) > 1 and shared_among(outside) != last.shared:
             return None
