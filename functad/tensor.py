@@ -266,9 +266,7 @@ class Tensor(Operators, Methods):
 
     def block_until_ready(self) -> Tensor:
         """Wait until the value is computed."""
-        base = base_tensor(self)
-        value = base._backend.concrete(base._value)
-        wait = getattr(value, "block_until_ready", None)
+        wait = getattr(self._value, "block_until_ready", None)  # of an array, or of the tensor below
         if wait is not None:
             wait()
         return self
@@ -368,8 +366,7 @@ class Tensor(Operators, Methods):
 
     def _array(self, what: str) -> Any:
         """The array of the base backend that holds its elements."""
-        base = base_tensor(self._concrete(what))
-        return base._backend.concrete(base._value)
+        return base_tensor(self._concrete(what))._value
 
     # --- as a container
 

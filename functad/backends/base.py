@@ -169,10 +169,6 @@ class BaseBackend(ABC):
             "model. (Gradients are such tensors: for a second derivative make the leaf on device.autodiff(order=2).)"
         )
 
-    def concrete(self, value: Any) -> Any:
-        """The array that a value of this backend is."""
-        return value
-
     def sweep(self, seeds: Sequence[tuple[AnyNode, Tensor]], outputs: Sequence[Tensor], release: bool) -> Swept:
         """Run backward from `seeds`; a backend may compute the `outputs` with it."""
         return sweep(seeds, release)

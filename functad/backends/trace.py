@@ -62,7 +62,7 @@ class Program:
         values: dict[int, Any] = dict(zip(self.inputs, arrays, strict=True))
 
         def read(x: int | Tensor) -> Any:
-            return values[x] if type(x) is int else x._backend.concrete(x._value)  # type: ignore[union-attr]
+            return values[x] if type(x) is int else x._value  # type: ignore[union-attr]
 
         for eq in self.equations:
             out = call(eq.op, [read(x) for x in eq.inputs], eq.params)

@@ -125,7 +125,7 @@ def _kind_of(x: Any) -> int:
     if not is_inexact(x._dtype):
         return 0
     base = base_tensor(x)
-    value = np.asarray(base._backend.host(base._backend.concrete(base._value)))
+    value = np.asarray(base._backend.host(base._value))
     if np.isfinite(value).all():
         return 0
     return 2 if np.isnan(value).any() else 1
