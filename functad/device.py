@@ -64,7 +64,7 @@ class _Made(type):
             if name == "tpu":
                 hint = "; write fd.Device.enumerate('tpu')[0]"
             else:
-                hint = meant(name) or "; devices are made by .cpu(), .gpu(index), .numpy(), .default(), .enumerate()"
+                hint = meant(name) or "; devices are made by .cpu(), .gpu(i), .numpy(), .default(), .enumerate()"
             raise UnknownAttributeError(f"Device has no {name!r}{hint}.")
 
 
@@ -94,9 +94,9 @@ class Device(metaclass=_Made):
         return _find("cpu", 0, fusion)
 
     @staticmethod
-    def gpu(index: int = 0, fusion: bool = FUSION) -> Device:
-        """The GPU number `index`, with fusion as `cpu` has it; raises `DeviceError` when there is none."""
-        return _find("gpu", index, fusion)
+    def gpu(i: int = 0, fusion: bool = FUSION) -> Device:
+        """The GPU number `i`, with fusion as `cpu` has it; raises `DeviceError` when there is none."""
+        return _find("gpu", i, fusion)
 
     @staticmethod
     def numpy() -> Device:
@@ -141,7 +141,7 @@ class Device(metaclass=_Made):
     def __post_init__(self) -> None:
         if not hasattr(self.base, "hardware"):
             raise ArgumentTypeError(
-                f"Device: got {self.base!r}; devices are made by fd.Device.cpu(), .gpu(index), .numpy() or .default()"
+                f"Device: got {self.base!r}; devices are made by fd.Device.cpu(), .gpu(i), .numpy() or .default()"
                 f"{meant(self.base)}."
             )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from functad import tree
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentTypeError, NoGradientError, ShapeError, UnknownAttributeError
+from functad.errors import ArgumentTypeError, DTypeError, NoGradientError, ShapeError, UnknownAttributeError
 from functad.levels import Level
 from functad.ops.rules import depend_op
 from functad.tape import AnyNode, Cut, Leaf, Leaves, Origin, Requirement, Swept
@@ -146,7 +146,8 @@ class Gradients:
         if not isinstance(g, Handle):
             raise ArgumentTypeError(f"grad_replace: the new gradient must be a Tensor, got {type(g).__name__}.")
         if g.shape != x.shape or g.dtype != x.dtype:
-            raise ShapeError(
+            kind = ShapeError if g.shape != x.shape else DTypeError
+            raise kind(
                 f"grad_replace: the new gradient is {g.dtype}{list(g.shape)} where the tensor is "
                 f"{x.dtype}{list(x.shape)}; a gradient has the type of its tensor."
             )

@@ -164,7 +164,7 @@ _TORCH_NAMES = {
         "asarray": "fd.tensor(data)",
         "array": "fd.tensor(data)",
         "cuda": "fd.Device.gpu()",
-        "devices": "fd.Device.cpu(), fd.Device.gpu(index)",
+        "devices": "fd.Device.cpu(), fd.Device.gpu(i)",
         "float": "fd.float32",
         "double": "fd.float64",
         "half": "fd.float16",

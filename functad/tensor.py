@@ -333,8 +333,9 @@ class Tensor(Operators, Methods):
     def __jax_array__(self) -> Any:
         if self._moves():
             raise ArgumentTypeError(
-                "passing a tracked tensor to a jax function would cut its gradient silently. Use functad functions, "
-                "wrap the jax function with fd.from_jax, or say that the cut is meant: x.jax()."
+                "passing a tracked tensor to a jax function would cut its gradient silently. Use functad functions "
+                "(of an operator the tensor comes first: x * array), wrap the jax function with fd.from_jax, or say that "
+                "the cut is meant: x.jax()."
             )
         return self.jax()
 

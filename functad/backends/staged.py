@@ -119,13 +119,15 @@ class RecordedOp(StagedOp):
         return Keep(frozenset(self.kept), frozenset(), True)
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
-        op, moved, targets = self._behind_guard() if is_guarded() else self.backward
+        op, moved, targets = self.half()
         cotangents = [g[i] for i in moved]
         pieces = iter(bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *cotangents]) if targets else ())
         return [next(pieces) if i in targets else None for i in range(len(wanted))]
 
-    def _behind_guard(self) -> Backward:
-        """The backward half in which zeros of the cotangents win; it is seldom needed, so it is not always written."""
+    def half(self) -> Backward:
+        """The backward half; behind an op that guards one in which zeros of the cotangents win, written when needed."""
+        if not is_guarded():
+            return self.backward
         if self.guarded is None:
             with guarded():
                 again = _split(self.of, self.tracked)

@@ -11,7 +11,6 @@ from functad.errors import ArgumentError
 from functad.numpy.arguments import beside, refuse_out
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.cumulative import integers_widened
-from functad.ops.logic import gate
 from functad.ops.operand import operand, operands
 
 __all__ = [
@@ -317,7 +316,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 def masked_sum(x: Any, mask: Any, axis: Any, keepdims: bool, where: str) -> tuple[Any, Any]:
     """The sum of the elements in the mask, in the dtype sums are kept in, and how many they are."""
     mask = ops.broadcast_to(operand(mask, x, dtypes.bool_, where), x._shape)
-    total = ops.sum(gate(x, mask), axis, keepdims)
+    total = ops.sum(ops.where(mask, x, 0), axis, keepdims)
     count = ops.sum(mask, axis, keepdims)
     return total, count.astype(dtypes.accumulator(_real(total._dtype)))
 
@@ -341,7 +340,7 @@ def masked_var(x: Any, mask: Any, axis: Any, ddof: float, keepdims: bool, where:
         # by way of the mean of all that is left: exact at large offsets after the second round
         rough = ops.stop_gradient(masked_mean(wide, mask, axes, True, where))
         mean = rough + masked_mean(wide - rough, mask, axes, True, where)
-    apart = gate(wide - mean, mask)
+    apart = ops.where(mask, wide - mean, 0)
     freedom = ops.sum(mask, axes, keepdims).astype(_real(wide._dtype)) - ddof
     freedom = ops.where(freedom > 0, freedom, math.nan if where.startswith("nan") else 0.0)
     if where.endswith("std"):  # the length, so that the derivative is 0 where all are equal

@@ -18,8 +18,11 @@ from jax import lax
 
 from functad import dtypes
 from functad.dispatch import bind
+from functad.ops.logic import isfinite, logical_or, not_equal, where
 from functad.ops.op import Cost, Op, Samples
-from functad.ops.rules import multilinear
+from functad.ops.operand import operand
+from functad.ops.reduce import any as any_of
+from functad.ops.rules import broadcast, cast, is_guarded, multilinear
 from functad.ops.shape import reshaped, transpose_op
 
 __all__: list[str] = []
@@ -300,6 +303,45 @@ def _rows(tensors: str, out: str) -> Any:
     return batch
 
 
+# --- behind a `where`: an inf or NaN that only zeros of the cotangent would be multiplied by counts as 0
+
+
+def _met(x: Any, g: Any, where_used: Any, *how: Any) -> Any:
+    """`x`, but 0 where it is not finite and is used with zeros of `g` alone, if zeros are to win."""
+    if not is_guarded():
+        return x
+    used = logical_or(where_used(x, not_equal(g, 0), *how), isfinite(x))
+    return where(used, x, 0)
+
+
+def _of_out(w: Any, live: Any) -> Any:
+    """The kernels of the channels that are live somewhere."""
+    return reshaped(any_of(live, (0, *range(2, live.ndim))), (w._shape[0], *[1] * (w.ndim - 1)))
+
+
+def _of_in(w: Any, live: Any, how: Conv) -> Any:
+    """The parts of kernels that read live channels."""
+    channels = any_of(reshaped(any_of(live, (0, *range(2, live.ndim))), (how.groups, w._shape[1])), 0)
+    return reshaped(channels, (1, w._shape[1], *[1] * (w.ndim - 2)))
+
+
+def _read(x: Any, live: Any, kernel: Sizes, how: Conv) -> Any:
+    """The places that windows read from which something live was made."""
+    inputs = _window(live, kernel)
+    return not_equal(bind(conv_input_grad_op, inputs, (x._shape[2:], how._replace(groups=1))), 0)
+
+
+def _made(y: Any, live: Any, kernel: Sizes, how: Conv) -> Any:
+    """The places made from windows that read something live."""
+    return not_equal(bind(conv_op, _window(live, kernel), (how._replace(groups=1),)), 0)
+
+
+def _window(live: Any, kernel: Sizes) -> tuple[Any, Any]:
+    """Where any channel is live, as numbers, and a kernel that adds up what it reads."""
+    numbers = cast(any_of(live, 1, keepdims=True), dtypes.float32)
+    return numbers, broadcast(operand(1.0, numbers, dtypes.float32), (1, 1, *kernel))
+
+
 # --- the ops. The samples: stride and dilation with an uneven padding, a stride that leaves some over, groups, a cut.
 
 _CASES: list[tuple[Sizes, Sizes, Conv]] = [
@@ -324,15 +366,15 @@ def _samples(tensors: str) -> Samples:
 
 conv_op: Op = multilinear(
     "conv", _conv,
-    lambda g, w, x_shape, how: bind(conv_input_grad_op, (g, w), (x_shape[2:], how)),
-    lambda g, x, w_shape, how: bind(conv_kernel_grad_op, (x, g), (w_shape[2:], how)),
+    lambda g, w, x_shape, how: bind(conv_input_grad_op, (g, _met(w, g, _of_out)), (x_shape[2:], how)),
+    lambda g, x, w_shape, how: bind(conv_kernel_grad_op, (_met(x, g, _read, w_shape[2:], how), g), (w_shape[2:], how)),
     numpy_impl=_conv_numpy, batch=_rows("xw", "y"), cost=Cost.COMPUTE, samples=_samples("xw"),
     doc="Convolution of x[N, C, ...] with kernels w[O, C / groups, ...]; half types accumulate in float32.",
 )  # fmt: skip
 conv_input_grad_op: Op = multilinear(
     "conv_input_grad", _input_grad,
-    lambda g, w, how: bind(conv_op, (g, w), (how,)),
-    lambda g, y, w_shape, how: bind(conv_kernel_grad_op, (g, y), (w_shape[2:], how)),
+    lambda g, w, how: bind(conv_op, (g, _met(w, g, _of_in, how)), (how,)),
+    lambda g, y, w_shape, how: bind(conv_kernel_grad_op, (g, _met(y, g, _made, w_shape[2:], how)), (w_shape[2:], how)),
     numpy_impl=_input_grad_numpy, batch=_rows("yw", "x"), cost=Cost.COMPUTE, samples=_samples("yw"),
     doc="The transpose of a convolution with respect to its input, of spatial size `size`.",
 )  # fmt: skip

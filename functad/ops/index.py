@@ -16,6 +16,7 @@ from functad import dtypes
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 from functad.ops.axes import normalize_axis
+from functad.ops.logic import where_op
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.order import line, take_along_axis_op
@@ -77,6 +78,8 @@ def getitem(x: Any, index: Any, where: str = "x[...]") -> Any:
         x = bind(slice_op, (x, *plan.starts), (plan.cuts,))
     if plan.indices:
         x = bind(gather_op, (x, *plan.indices), (plan.axes, plan.position, False))
+        if plan.masked and dtypes.is_inexact(x._dtype):  # it leaves out, as `where` does: zeros of what comes back win
+            x = bind(where_op, (operand(True, x), x, operand(0, x, x._dtype)))
     return unchanged(x) if x._shape == plan.shape else bind(reshape_op, (x,), (plan.shape,))
 
 

@@ -165,7 +165,7 @@ def _nan_to_num(xp: Any, x: Any, *, nan: float, posinf: float | None, neginf: fl
 
 nan_to_num_op = custom(
     "nan_to_num", _nan_to_num,
-    vjp=lambda g, x: gate(g, isfinite(x)), jvp=lambda t, x: gate(t, isfinite(x)),
+    vjp=lambda g, x: gate(g, isfinite(x)), jvp=lambda t, x: gate(t, isfinite(x)), guards=True,
     samples=Samples([(shapes, {"nan": 0.0, "posinf": None, "neginf": None}) for shapes, _ in ONE.cases]),
     batch=align_rows, doc="x with numbers for NaN and the infinities, where its derivative is 0.",
 )  # fmt: skip

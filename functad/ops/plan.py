@@ -42,6 +42,8 @@ class Plan(NamedTuple):
     """... the axes of the piece they index ..."""
     position: int
     """... and where the axes they broadcast to stand among the others."""
+    masked: bool
+    """Whether a boolean mask is among them."""
     unique: bool
     """Whether no two of the positions they name are the same for certain."""
     picked: tuple[int, ...]
@@ -168,6 +170,7 @@ class _Reading:
             tuple(self.indices),
             tuple(self.axes),
             position,
+            self.masks > 0,
             len(self.indices) == 1 and (self.masks == 1 or self.indices[0].size == 1),
             picked[:position] + block + picked[position:],
             result[:place] + block + result[place:],

@@ -267,6 +267,7 @@ scatter_set_op: Op = linear(
     ),
     None,
     cost=Cost.COMPUTE,
+    guards=True,
     samples=_make("both", unique=False),
     doc="x with values written at index arrays; of repeats, the last one counts.",
 )

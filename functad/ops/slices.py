@@ -210,6 +210,7 @@ put_slice_op: Op = linear(
     None,
     numpy_impl=_put_slice_numpy,
     batch=_rows,
+    guards=True,
     samples=Samples(
         make=lambda rng: [
             ((x, rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"cuts": cuts})

@@ -82,12 +82,7 @@ def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
         return (argnums,)
     found = []
     for i in sequence(argnums):
-        try:
-            index = operator.index(i)
-        except TypeError:
-            raise ArgumentTypeError(
-                f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}."
-            ) from None
+        index = operator.index(i)
         if not -count <= index < count:
             raise ArgumentError(
                 f"{where}: argnums={argnums!r} asks for argument {index}, but the function was called with "
@@ -97,6 +92,17 @@ def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ArgumentError(f"{where}: argnums={argnums!r} names an argument twice.")
     return tuple(found)
+
+
+def check_argnums(argnums: Argnums, where: str) -> None:
+    """Refuse what cannot say which arguments: at the call that passes it, not at that of the function it makes."""
+    for i in sequence(argnums):
+        try:
+            operator.index(i)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}."
+            ) from None
 
 
 def sequence(argnums: Argnums) -> Sequence[Any]:

@@ -18,7 +18,7 @@ from functad.backends.trace import Program
 from functad.dispatch import bind
 from functad.errors import NotDifferentiableError
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
-from functad.ops.rules import zeros
+from functad.ops.rules import is_guarded, zeros
 from functad.transforms.bodies import Key, joined, run_xla, written
 
 MOST_OPS = 1024
@@ -77,6 +77,22 @@ class ControlOp(Op):
     def keep(self, tracked: tuple[bool, ...]) -> Keep:
         """Nothing, unless a recorded form says otherwise."""
         return Keep(frozenset(), frozenset(), False)
+
+
+class Halved:
+    """A recorded form, whose rule runs a backward half."""
+
+    backward: Any
+    again: Callable[[], Any]
+    guarded: Any = None
+
+    def half(self) -> Any:
+        """The backward half; behind an op that guards one in which zeros of the cotangents win, written when needed."""
+        if not is_guarded():
+            return self.backward
+        if self.guarded is None:
+            self.guarded = self.again().backward
+        return self.guarded
 
 
 def values_among(keys: Sequence[Key]) -> tuple[int, ...]:
@@ -214,11 +230,14 @@ def _run_branch(program: Program, call: Call, *arrays: Any) -> Any:
     return program.call(call, arrays)
 
 
-class RecordedCond(CondOp):
+class RecordedCond(Halved, CondOp):
     """The forward halves: each also returns what its backward half reads, and zeros for those of the others."""
 
-    def __init__(self, op: CondOp, branches: tuple[StagedOp, ...], kept: Sequence[int], backward: Any):
+    def __init__(
+        self, op: CondOp, branches: tuple[StagedOp, ...], tracked: tuple[bool, ...], kept: Sequence[int], backward: Any
+    ):
         super().__init__(op.name, branches)
+        self.again = partial(_split_cond, op, tracked)
         self.visible = len(op.out_types)  # type: ignore[misc]  # an instance's own
         self.kept = kept  # the inputs that are residuals, the index among them
         self.backward = backward
@@ -229,7 +248,7 @@ class RecordedCond(CondOp):
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         """Run the backward half."""
-        op, seeds, targets = self.backward
+        op, seeds, targets = self.half()
         found = bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *[g[i] for i in seeds]]) if targets else ()
         pieces = dict(zip(targets, found, strict=True))
         return [pieces.get(i) for i in range(len(wanted))]
@@ -238,6 +257,7 @@ class RecordedCond(CondOp):
 def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
     """Cut each branch into a forward and a backward half; residuals of one type share a place."""
     halves: list[Any] = [branch.recorded(tracked[1:]) for branch in op.branches]
+    backs = [half.half() for half in halves]
     saved: list[Type] = []  # the places for residuals
     places = []  # of the residuals of each branch
     for half in halves:
@@ -252,8 +272,8 @@ def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
             mine.append(place)
         places.append(mine)
     kept = sorted({i for half in halves for i in half.kept})
-    seeds = sorted({i for half in halves for i in half.backward.moved})
-    targets = sorted({i for half in halves for i in half.backward.targets})
+    seeds = sorted({i for half in backs for i in half.moved})
+    targets = sorted({i for half in backs for i in half.targets})
     types = op.in_types[1:]
     given: dict[Key, Type] = {("x", i): t for i, t in enumerate(types)}
     read: dict[Key, Type] = {("x", i): types[i] for i in kept} | {("saved", i): t for i, t in enumerate(saved)}
@@ -266,7 +286,7 @@ def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
         return [*outs[: half.visible], *rest]
 
     def backward(half: RecordedOp, mine: list[int], values: dict[Key, Any]) -> Sequence[Any]:
-        back, moved, reached = half.backward
+        back, moved, reached = half.half()
         inputs = [
             *[values["x", i] for i in half.kept],
             *[values["saved", i] for i in mine],
@@ -279,7 +299,7 @@ def _split_cond(op: CondOp, tracked: tuple[bool, ...]) -> RecordedCond:
     branches = tuple([written(op.base, op.name, given, partial(forward, *pair)) for pair in pairs])
     back = tuple([written(op.base, "backward", read, partial(backward, *pair)) for pair in pairs])
     pull = CondOp(f"backward({op.name})", back) if targets else None
-    return RecordedCond(op, branches, [0, *[i + 1 for i in kept]], (pull, seeds, [i + 1 for i in targets]))
+    return RecordedCond(op, branches, tracked, [0, *[i + 1 for i in kept]], (pull, seeds, [i + 1 for i in targets]))
 
 
 @lru_cache(MOST_OPS)

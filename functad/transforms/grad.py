@@ -18,6 +18,7 @@ from functad.param import leaves_on
 from functad.transforms.arguments import (
     Argnums,
     below,
+    check_argnums,
     check_callable,
     differentiable,
     indices,
@@ -53,6 +54,7 @@ def value_and_grad(
     (5.0, [2.0, 4.0])
     """
     check_callable(fn, "value_and_grad")
+    check_argnums(argnums, "value_and_grad")
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +84,7 @@ def grad(
     6.0
     """
     check_callable(fn, "grad")
+    check_argnums(argnums, "grad")
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from functad.ops.shape import moveaxis, reshape
 from functad.transforms.arguments import (
     Argnums,
     Blank,
+    check_argnums,
     check_callable,
     differentiable,
     indices,
@@ -51,6 +52,7 @@ def _jacrev(
     where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Callable[..., Any]:
     check_callable(fn, where)
+    check_argnums(argnums, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -97,6 +99,7 @@ def _jacfwd(
     where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Callable[..., Any]:
     check_callable(fn, where)
+    check_argnums(argnums, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ from functad.ops.rules import broadcast, cast, widen, zeros
 from functad.ops.shape import moveaxis
 from functad.transforms.arguments import opened
 from functad.transforms.bodies import Key, dependent, follow, hoisted, joined, written
-from functad.transforms.control_ops import MOST_OPS, Call, ControlOp, Primal, values_among
+from functad.transforms.control_ops import MOST_OPS, Call, ControlOp, Halved, Primal, values_among
 
 
 class ScanOp(ControlOp):
@@ -142,11 +142,20 @@ def _scan_over_rows(
     return tuple(outs)
 
 
-class RecordedScan(ScanOp):
+class RecordedScan(Halved, ScanOp):
     """The forward half: for each row it also returns what the backward half reads."""
 
-    def __init__(self, body: StagedOp, op: ScanOp, saved: Sequence[int], kept: Sequence[int], backward: Any):
+    def __init__(
+        self,
+        body: StagedOp,
+        op: ScanOp,
+        tracked: tuple[bool, ...],
+        saved: Sequence[int],
+        kept: Sequence[int],
+        backward: Any,
+    ):
         super().__init__(body, op.carry, op.last - op.carry, op.length, op.reverse, op.unroll)
+        self.again = partial(_split_scan, op, tracked)
         self.visible = len(op.row_types)  # type: ignore[misc]  # an instance's own
         self.saved = saved  # the outputs that are residuals; some are visible as well
         self.kept = kept  # the inputs that are residuals
@@ -163,7 +172,7 @@ class RecordedScan(ScanOp):
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         """Run the backward half."""
-        op, seeds, targets = self.backward
+        op, seeds, targets = self.half()
         found = bind(op, [*[res.inputs[i] for i in self.kept], *res.out, *[g[i] for i in seeds]]) if targets else ()
         pieces = dict(zip(targets, found, strict=True))
         return [pieces.get(i) for i in range(len(wanted))]
@@ -179,7 +188,7 @@ def _split_scan(op: ScanOp, tracked: tuple[bool, ...]) -> RecordedScan:
     moves, _ = follow(op.body.program, op.carry, tracked)
     half = op.body.recorded(moves)
     assert isinstance(half, RecordedOp)
-    first, (back, moved, reached) = half.program, half.backward
+    first, (back, moved, reached) = half.program, half.half()
     residuals = first.outputs[half.visible :]
     per_row = dependent(first, op.last)
     made: list[Any] = [r for r in residuals if r in per_row] + [first.inputs[i] for i in half.kept if i < op.carry]
@@ -228,4 +237,4 @@ def _split_scan(op: ScanOp, tracked: tuple[bool, ...]) -> RecordedScan:
     pull = written(base, "backward(scan)", whole, run) if targets else None
     forward = StagedOp(op.body.name, Program(first.inputs, first.equations, outputs, first.types), base)
     saved = [numbers.index(r) for r in made]
-    return RecordedScan(forward, op, saved, kept, (pull, seeds, [i for _, i in targets]))
+    return RecordedScan(forward, op, tracked, saved, kept, (pull, seeds, [i for _, i in targets]))
