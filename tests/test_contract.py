@@ -423,6 +423,9 @@ LEFT_OUT = {
     "vectors": lambda x, w: ops.stack([ops.vecdot(x, w[:, i]) for i in range(3)], 1),
     "jitted": fd.jit(ops.matmul),
     "checkpointed": fd.checkpoint(ops.matmul),
+    "scanned": lambda x, w: fd.scan(lambda c, row: (c, ops.matmul(row, w)), None, x)[1],
+    "chosen": lambda x, w: fd.cond(w[0, 0] > 0, ops.matmul, lambda x, w: 2 * ops.matmul(x, w), x, w),
+    "convolved": lambda x, w: fd.nn.functional.conv1d(x[:, :, None], w.T[:, :, None])[:, :, 0],
     "half": lambda x, w: ops.matmul(x.astype("float16"), w.astype("float16")).astype("float32"),
 }
 
@@ -437,6 +440,57 @@ def test_rows_left_out_of_a_product(name, device):
     a, b = leaf(X, device), leaf(W, device)
     grads = f(a, b).backward()
     assert [grads[a].tolist(), grads[b].tolist()] == [DX, DW]
+
+
+LEAVES_OUT = {
+    "mean": lambda y, mask: 3 * fd.numpy.mean(y, where=mask),
+    "nansum": lambda y, mask: fd.numpy.nansum(ops.where(mask, y, np.nan)),
+    "nan_to_num": lambda y, mask: fd.numpy.nan_to_num(y, posinf=0.0).sum(),
+    "slice": lambda y, mask: y.at[1:].set(0.0).sum(),
+    "places": lambda y, mask: y.at[[1, 2]].set(0.0).sum(),
+    "mask": lambda y, mask: y[mask[:, 0]].sum(),
+    "mask_select": lambda y, mask: ops.mask_select(y, mask).sum(),
+}
+
+
+@pytest.mark.parametrize("name", LEAVES_OUT)
+def test_other_ways_to_leave_rows_out(name, device):
+    mask = fd.tensor([[True], [False], [False]], device=device)
+    x, w = fd.tensor(X, device=device), fd.tensor(W, device=device)
+    dx, dw = fd.grad(lambda x, w: LEAVES_OUT[name](ops.matmul(x, w), mask), (0, 1))(x, w)
+    assert [dx.tolist(), dw.tolist()] == [DX, DW]
+
+
+CONVOLUTIONS = {
+    "groups": (lambda x, w: fd.nn.functional.conv1d(x, w, stride=2, padding=1, groups=2), (2, 4, 5), (4, 2, 3)),
+    "transposed": (lambda x, w: fd.nn.functional.conv_transpose1d(x, w, stride=2, groups=2), (2, 4, 5), (4, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("broken", [0, 1])
+def test_what_only_left_out_places_of_a_convolution_use(name, broken, device):
+    """An inf in the input or in a kernel spoils the places that use it, and no gradient once `where` leaves them out."""
+    product, *shapes = CONVOLUTIONS[name]
+    rng = np.random.default_rng(0)
+    clean = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    clean[broken][1, 0, 1] = 0.0
+    spoilt = [a.copy() for a in clean]
+    spoilt[broken][1, 0, 1] = np.inf
+    mask = np.isfinite(product(*[fd.tensor(a, device=device) for a in spoilt]).numpy())
+    assert 0 < mask.sum() < mask.size
+    mask = fd.tensor(mask, device=device)
+
+    def loss(x, w):
+        return (ops.where(mask, product(x, w), 0.0) ** 2).sum()
+
+    def second(x, w):
+        return sum((g**2).sum() for g in fd.grad(loss, (0, 1))(x, w))
+
+    for f in (loss, second):
+        found, right = (fd.grad(f, (0, 1))(*[fd.tensor(a, device=device) for a in given]) for given in (spoilt, clean))
+        for a, b in zip(found, right, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def test_rows_left_out_of_a_product_by_row_and_to_second_order(device):

@@ -68,6 +68,8 @@ REFUSED = [
     (lambda: linearize(lambda x: x, A3)[1](A3, A3), errors.StructureError, r"1 argument\(s\).* 2 tangent"),
     # Jacobians
     (lambda: jacrev(3.0), errors.ArgumentTypeError, "jacrev: expected a function"),
+    (lambda: jacfwd(lambda x: x, argnums=1.0), errors.ArgumentTypeError, "jacfwd: argnums must be an int.*1.0"),
+    (lambda: grad(lambda x: x, "x"), errors.ArgumentTypeError, "grad: argnums must be an int or a sequence.*'x'"),
     (lambda: jacrev(lambda x: x * 2.0)(3), errors.DTypeError, "jacrev: argument 0 holds nothing but int32"),
     (lambda: jacfwd(lambda x: x * 2.0)(3), errors.DTypeError, "jacfwd: argument 0 holds nothing but int32"),
     (lambda: hessian(lambda x: x * 2.0)(3), errors.DTypeError, "hessian: argument 0 holds nothing but int32"),

@@ -109,6 +109,11 @@ def test_listings_hold_what_is_for_users(module):
     assert not {"Any", "annotations", "operands", "ScaleByAdamState"} & set(names)
 
 
+def test_listings_of_the_testers():
+    assert dir(fd.testing) == ["check_grads", "check_op", "strategies"]
+    assert dir(fd.testing.strategies) == ["arrays", "broadcastable_shapes", "dtypes", "shapes", "tensors"]
+
+
 def test_star_import_takes_no_other_packages_name():
     space: dict[str, object] = {}
     exec("from functad import *", space)

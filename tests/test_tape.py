@@ -97,6 +97,19 @@ def test_gradients_live_on_the_inner_device(device):
     assert g.device.name == device.name
 
 
+def test_grad_replace_takes_the_type_of_the_tensor(device):
+    w = leaf([1.0, 2.0], device)
+    grads = (w * w).sum().backward()
+    w.grad_replace(grads, fd.tensor([3.0, 4.0], device=device))
+    assert grads[w].tolist() == [3.0, 4.0]
+    for wrong, kind in (
+        (fd.ones(3, device=device), errors.ShapeError),
+        (w.inner().astype("float16"), errors.DTypeError),
+    ):
+        with pytest.raises(kind, match="grad_replace: the new gradient is float"):
+            w.grad_replace(grads, wrong)
+
+
 # --- retain_grad, detach, require_grad
 
 

@@ -122,7 +122,7 @@ def test_devices():
     assert fd.Device.default() == fd.Device.enumerate()[0]
     with fd.set_default_device(fd.Device.numpy().autodiff()):
         assert fd.ones(1).require_grad().is_require_grad
-    for wrong in (lambda: fd.Device.gpu(99), lambda: fd.Device.enumerate("abacus")):
+    for wrong in (lambda: fd.Device.gpu(i=99), lambda: fd.Device.enumerate("abacus")):
         with pytest.raises(DeviceError, match=r"there is no"):
             wrong()
     with pytest.raises(ArgumentTypeError, match=r"fd\.Device\.cpu\(\)"):

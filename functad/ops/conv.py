@@ -21,8 +21,7 @@ from functad.dispatch import bind
 from functad.ops.logic import isfinite, logical_or, not_equal, where
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
-from functad.ops.reduce import any as any_of
-from functad.ops.rules import broadcast, cast, is_guarded, multilinear
+from functad.ops.rules import broadcast, cast, is_guarded, multilinear, sum_op
 from functad.ops.shape import reshaped, transpose_op
 
 __all__: list[str] = []
@@ -306,40 +305,57 @@ def _rows(tensors: str, out: str) -> Any:
 # --- behind a `where`: an inf or NaN that only zeros of the cotangent would be multiplied by counts as 0
 
 
-def _met(x: Any, g: Any, where_used: Any, *how: Any) -> Any:
+def _met(x: Any, g: Any, where_used: Any, *about: Any) -> Any:
     """`x`, but 0 where it is not finite and is used with zeros of `g` alone, if zeros are to win."""
     if not is_guarded():
         return x
-    used = logical_or(where_used(x, not_equal(g, 0), *how), isfinite(x))
-    return where(used, x, 0)
+    live = cast(not_equal(g, 0), dtypes.float32)
+    return where(logical_or(not_equal(where_used(x._shape, live, *about), 0), isfinite(x)), x, 0)
 
 
-def _of_out(w: Any, live: Any) -> Any:
-    """The kernels of the channels that are live somewhere."""
-    return reshaped(any_of(live, (0, *range(2, live.ndim))), (w._shape[0], *[1] * (w.ndim - 1)))
+def _kernels_of_made(w: Sizes, live: Any, x: Sizes, how: Conv) -> Any:
+    """How often each entry of a kernel makes something live, from places of x."""
+    return bind(conv_kernel_grad_op, (_ones(live, x[0], how.groups, x[2:]), live), (w[2:], how))
 
 
-def _of_in(w: Any, live: Any, how: Conv) -> Any:
-    """The parts of kernels that read live channels."""
-    channels = any_of(reshaped(any_of(live, (0, *range(2, live.ndim))), (how.groups, w._shape[1])), 0)
-    return reshaped(channels, (1, w._shape[1], *[1] * (w.ndim - 2)))
+def _kernels_of_read(w: Sizes, live: Any, y: Sizes, how: Conv) -> Any:
+    """How often each entry of a kernel reads something live."""
+    found = bind(conv_kernel_grad_op, (live, _ones(live, y[0], how.groups, y[2:])), (w[2:], how))
+    return _for_all(found, 0, w)
 
 
-def _read(x: Any, live: Any, kernel: Sizes, how: Conv) -> Any:
-    """The places that windows read from which something live was made."""
-    inputs = _window(live, kernel)
-    return not_equal(bind(conv_input_grad_op, inputs, (x._shape[2:], how._replace(groups=1))), 0)
+def _places_read(x: Sizes, live: Any, kernel: Sizes, how: Conv) -> Any:
+    """How often something live is made from each place."""
+    window = _ones(live, how.groups, 1, kernel)
+    return _for_all(bind(conv_input_grad_op, (_by_any(live, how.groups), window), (x[2:], how)), 1, x)
 
 
-def _made(y: Any, live: Any, kernel: Sizes, how: Conv) -> Any:
-    """The places made from windows that read something live."""
-    return not_equal(bind(conv_op, _window(live, kernel), (how._replace(groups=1),)), 0)
+def _places_made(y: Sizes, live: Any, kernel: Sizes, how: Conv) -> Any:
+    """How often each place is made from something live."""
+    return _for_all(bind(conv_op, (_by_any(live, how.groups), _ones(live, how.groups, 1, kernel)), (how,)), 1, y)
 
 
-def _window(live: Any, kernel: Sizes) -> tuple[Any, Any]:
-    """Where any channel is live, as numbers, and a kernel that adds up what it reads."""
-    numbers = cast(any_of(live, 1, keepdims=True), dtypes.float32)
-    return numbers, broadcast(operand(1.0, numbers, dtypes.float32), (1, 1, *kernel))
+def _ones(like: Any, first: int, second: int, size: Sizes) -> Any:
+    return broadcast(operand(1.0, like, like._dtype), (first, second, *size))
+
+
+def _by_any(live: Any, groups: int) -> Any:
+    """How many channels of each group are live."""
+    n, channels, *size = live._shape
+    return (
+        bind(sum_op, (reshaped(live, (n, groups, channels // groups, *size)),), ((2,), False))
+        if channels != groups
+        else live
+    )
+
+
+def _for_all(x: Any, axis: int, shape: Sizes) -> Any:
+    """What is known for each group along an axis, for each channel."""
+    ahead, behind, groups = x._shape[:axis], x._shape[axis + 1 :], x._shape[axis]
+    if groups in (1, shape[axis]):
+        return x
+    x = reshaped(x, (*ahead, groups, 1, *behind))
+    return reshaped(broadcast(x, (*ahead, groups, shape[axis] // groups, *behind)), (*ahead, shape[axis], *behind))
 
 
 # --- the ops. The samples: stride and dilation with an uneven padding, a stride that leaves some over, groups, a cut.
@@ -366,15 +382,15 @@ def _samples(tensors: str) -> Samples:
 
 conv_op: Op = multilinear(
     "conv", _conv,
-    lambda g, w, x_shape, how: bind(conv_input_grad_op, (g, _met(w, g, _of_out)), (x_shape[2:], how)),
-    lambda g, x, w_shape, how: bind(conv_kernel_grad_op, (_met(x, g, _read, w_shape[2:], how), g), (w_shape[2:], how)),
+    lambda g, w, x_shape, how: bind(conv_input_grad_op, (g, _met(w, g, _kernels_of_made, x_shape, how)), (x_shape[2:], how)),
+    lambda g, x, w_shape, how: bind(conv_kernel_grad_op, (_met(x, g, _places_read, w_shape[2:], how), g), (w_shape[2:], how)),
     numpy_impl=_conv_numpy, batch=_rows("xw", "y"), cost=Cost.COMPUTE, samples=_samples("xw"),
     doc="Convolution of x[N, C, ...] with kernels w[O, C / groups, ...]; half types accumulate in float32.",
 )  # fmt: skip
 conv_input_grad_op: Op = multilinear(
     "conv_input_grad", _input_grad,
-    lambda g, w, how: bind(conv_op, (g, _met(w, g, _of_in, how)), (how,)),
-    lambda g, y, w_shape, how: bind(conv_kernel_grad_op, (g, _met(y, g, _made, w_shape[2:], how)), (w_shape[2:], how)),
+    lambda g, w, y_shape, how: bind(conv_op, (g, _met(w, g, _kernels_of_read, y_shape, how)), (how,)),
+    lambda g, y, w_shape, how: bind(conv_kernel_grad_op, (g, _met(y, g, _places_made, w_shape[2:], how)), (w_shape[2:], how)),
     numpy_impl=_input_grad_numpy, batch=_rows("yw", "x"), cost=Cost.COMPUTE, samples=_samples("yw"),
     doc="The transpose of a convolution with respect to its input, of spatial size `size`.",
 )  # fmt: skip

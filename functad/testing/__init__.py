@@ -15,6 +15,10 @@ from functad.testing.check import check_grads, check_op
 __all__ = ["check_grads", "check_op", "strategies"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> ModuleType:
     """`strategies` is imported when it is asked for: it needs Hypothesis, the rest does not."""
     if name == "strategies":

@@ -30,6 +30,11 @@ __all__ = ["arrays", "broadcastable_shapes", "dtypes", "shapes", "tensors"]
 
 Shape = tuple[int, ...]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _KINDS: dict[str, tuple[Any, ...]] = {
     "float": (_dtypes.float32, _dtypes.float64, _dtypes.float16, _dtypes.bfloat16),
     "int": (
