@@ -103,8 +103,8 @@ def test_grad_replace_takes_the_type_of_the_tensor(device):
     w.grad_replace(grads, fd.tensor([3.0, 4.0], device=device))
     assert grads[w].tolist() == [3.0, 4.0]
     for wrong, kind in (
-        (fd.ones(3, device=device), errors.ShapeError),
-        (w.inner().astype("float16"), errors.DTypeError),
+        (fd.ones(3, device=device), fd.errors.ShapeError),
+        (w.inner().astype("float16"), fd.errors.DTypeError),
     ):
         with pytest.raises(kind, match="grad_replace: the new gradient is float"):
             w.grad_replace(grads, wrong)
