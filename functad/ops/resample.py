@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
@@ -118,6 +120,65 @@ def _transposed(n: int, size: int, how: Resampling) -> Table:
     return Table(order, np.take_along_axis(matrix, order, 1))
 
 
+class Phases(NamedTuple):
+    """An enlargement by a whole factor: per phase of the result the offsets of its neighbours, and their weights."""
+
+    offsets: np.ndarray[Any, Any]
+    weights: np.ndarray[Any, Any]
+    reach: tuple[int, int]  # how far neighbours lie below and above
+
+
+@lru_cache(512)
+def _phases(n: int, size: int, how: Resampling) -> Phases | None:
+    """What the table says if it repeats; None if it does not, or there is little to win."""
+    if how.kind not in ("linear", "cubic") or size % n or size == n or n < 8:
+        return None
+    indices, weights = table(n, size, how)
+    factor, middle = size // n, n // 2
+    offsets, repeated = (a[middle * factor : (middle + 1) * factor] for a in (indices - middle, weights))
+    matrix = np.zeros((2, size, n))
+    rows = np.arange(size)[:, None]
+    np.add.at(matrix[0], (rows, indices), weights)
+    places = np.clip(np.repeat(np.arange(n), factor)[:, None] + np.tile(offsets, (n, 1)), 0, n - 1)
+    np.add.at(matrix[1], (rows, places), np.tile(repeated, (n, 1)))
+    if factor > 4 or not np.allclose(*matrix, rtol=0, atol=1e-12):
+        return None
+    return Phases(offsets, repeated, (max(-offsets.min(), 0), max(offsets.max(), 0)))
+
+
+def _enlarge(x: Any, axis: int, phases: Phases) -> Any:
+    """Weighted sums of slices, which fuse, in place of gathers."""
+    n, (below, above) = x.shape[axis], phases.reach
+    x = jnp.pad(x, [(below, above) if i == axis else (0, 0) for i in range(x.ndim)], mode="edge")
+    found = []
+    for offsets, weights in zip(phases.offsets, phases.weights, strict=True):
+        pairs = zip(offsets.tolist(), weights.tolist(), strict=True)
+        terms = [_span(x, axis, below + o, n) * w for o, w in pairs if w]  # 0 * inf is none of its business
+        found.append(sum(terms[1:], terms[0]))
+    return jnp.stack(found, axis + 1).reshape(*x.shape[:axis], n * len(found), *x.shape[axis + 1 :])
+
+
+def _shrink(x: Any, axis: int, phases: Phases) -> Any:
+    """The transpose of `_enlarge`."""
+    factor, (below, above) = len(phases.offsets), phases.reach
+    n = x.shape[axis] // factor
+    x = x.reshape(*x.shape[:axis], n, factor, *x.shape[axis + 1 :])
+    terms = []
+    for phase, (offsets, weights) in enumerate(zip(phases.offsets, phases.weights, strict=True)):
+        part = jax.lax.index_in_dim(x, phase, axis + 1, keepdims=False)
+        for o, w in zip(offsets[weights != 0].tolist(), weights[weights != 0].tolist(), strict=True):
+            edge = (below + o, above - o)
+            terms.append(jnp.pad(part * w, [edge if i == axis else (0, 0) for i in range(part.ndim)]))
+    total = sum(terms[1:], terms[0])
+    first = _span(total, axis, 0, below + 1).sum(axis, keepdims=True)
+    last = _span(total, axis, below + n - 1, above + 1).sum(axis, keepdims=True)
+    return jnp.concatenate([first, _span(total, axis, below + 1, n - 2), last], axis)
+
+
+def _span(x: Any, axis: int, start: int, length: int) -> Any:
+    return jax.lax.slice_in_dim(x, start, start + length, axis=axis)
+
+
 def _resample(xp: Any, x: Any, *, axis: int, size: int, how: Resampling, back: bool) -> Any:
     n = x.shape[axis]
     indices, weights = _transposed(size, n, how) if back else table(n, size, how)
@@ -125,6 +186,8 @@ def _resample(xp: Any, x: Any, *, axis: int, size: int, how: Resampling, back: b
         return _taken(xp, x, indices[:, 0], axis)
     dtype, wide = x.dtype, dtypes.accumulator(x.dtype)
     x = x.astype(wide)
+    if xp is not np and (phases := _phases(*((size, n) if back else (n, size)), how)) is not None:
+        return (_shrink if back else _enlarge)(x, axis, phases).astype(dtype)
     column = (-1, *[1] * (x.ndim - 1 - axis))
     if xp is np or weights.shape[1] <= _MOST_TERMS:
         total: Any = None
@@ -159,6 +222,8 @@ resample_op: Op = linear(
         (((2, 3),), {"axis": 1, "size": 5, "how": Resampling("linear"), "back": False}),
         (((5, 2),), {"axis": 0, "size": 3, "how": Resampling("cubic", align_corners=True), "back": False}),
         (((3,),), {"axis": 0, "size": 7, "how": Resampling("area"), "back": True}),
+        (((9, 2),), {"axis": 0, "size": 18, "how": Resampling("cubic"), "back": False}),
+        (((24,),), {"axis": 0, "size": 8, "how": Resampling("linear"), "back": True}),
     ),
     batch=shift_axis, doc="Weighted sums of neighbours along an axis; with `back` the transpose of that.",
 )  # fmt: skip
