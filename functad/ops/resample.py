@@ -141,7 +141,7 @@ def _phases(n: int, size: int, how: Resampling) -> Phases | None:
     np.add.at(matrix[0], (rows, indices), weights)
     places = np.clip(np.repeat(np.arange(n), factor)[:, None] + np.tile(offsets, (n, 1)), 0, n - 1)
     np.add.at(matrix[1], (rows, places), np.tile(repeated, (n, 1)))
-    if factor > 4 or not np.allclose(*matrix, rtol=0, atol=1e-12):
+    if factor > 4 or not np.allclose(matrix[0], matrix[1], rtol=0, atol=1e-12):
         return None
     return Phases(offsets, repeated, (max(-offsets.min(), 0), max(offsets.max(), 0)))
 
