@@ -88,7 +88,7 @@ class _Pending(threading.local):
     recording: Any = None
     types: Any = (None, [])
     at_once: int = 0  # how many ops more run without being recorded; below 0, until further notice
-    futile: int = 0  # recordings that gained nothing, less those that did
+    futile: int = 0  # ops that were recorded for nothing, less those for which it paid
 
 
 pending = _Pending()

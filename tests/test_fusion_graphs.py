@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import functad as fd
-from functad.backends import fusion_compile
+from functad.backends import fusion_compile, fusion_state
 from functad.backends.pulls import Pulls
 from functad.dispatch import pending
 from functad.ops.op import Op
@@ -175,6 +175,46 @@ def test_a_loop_that_reads_values_is_differentiated_without_rules(device, rules,
         np.testing.assert_allclose(loss.backward()[a].numpy(), expected, rtol=1e-5)
     if device.base.fuses and fusion_compile._START > 0:
         assert not rules
+
+
+def test_a_read_in_the_middle_does_not_have_products_computed_again(device):
+    """Backward is given what costly ops made, if it reads it."""
+    a, m = leaf(device, 1.0, 0.7), fd.tensor([[0.3, 0.2], [0.1, 0.4]], device=device)
+    for _ in repeated(device):
+        h = (m @ a).tanh()
+        loss = ((m @ h) * 2.0).sum()
+        assert np.isfinite(loss.item())
+        grads = loss.backward()
+    np.testing.assert_allclose(grads[a].numpy(), [0.303149, 0.549477], rtol=1e-5)
+    if device.base.fuses and fusion_compile._START > 0:
+        plans = [p for p in device.base.compiler.plans if p.seeds and p.call is not None]
+        assert [len(p.reads_saved) for p in plans] == [1]  # m @ a for tanh, and not m @ h
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_balanced_checkpointing_is_by_structure(device, rules, monkeypatch, read):
+    monkeypatch.setattr(fusion_state, "PIECE_BYTES", 0)
+    tape = device.autodiff().gradient_checkpointing()
+    a = fd.tensor([0.5, -0.3], device=tape).require_grad()
+    plain = fd.tensor([0.5, -0.3], device=fd.Device.numpy().autodiff()).require_grad()
+
+    def loss(x):
+        for i in range(12):
+            x = (x * 1.3 + 0.1).tanh()
+            if read and i % 5 == 0:
+                x.numpy()
+        return x.sum()
+
+    expected = plain.grad(loss(plain).backward()).numpy()
+    for _ in chain(repeated(device), repeated(device)):
+        with fd.profile() as p:
+            total = loss(a)
+            rules.clear()
+            np.testing.assert_allclose(total.backward()[a].numpy(), expected, rtol=1e-4)
+    if device.base.fuses and fusion_compile._START > 0:
+        assert not rules
+        assert p.single_ops == 0
+        assert 4 < p.hits < 12  # pieces, forward and backward
 
 
 def test_what_a_result_needed_goes_with_it(device):

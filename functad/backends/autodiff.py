@@ -55,7 +55,7 @@ class Autodiff:
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
         x = inputs[0]
-        if (x._value if x._backend is self else x)._backend.fuses and not pending.at_once:
+        if not pending.at_once and (x._entry or (x._value if x._backend is self else x)._backend.fuses):
             deferred = record_on(self, op, inputs, params)
             if deferred is not None:
                 return deferred

@@ -29,7 +29,7 @@ from functad.backends.fusion_structure import (
     Plan,
     become_node,
     is_consumed,
-    is_recorded,
+    is_python,
     origins_of,
     snapshot,
     summary,
@@ -253,7 +253,8 @@ class Fusion(BaseBackend):
             refuse_consumed(recording.state.op, g[roots[0]]._shape, user_place())
         if release:
             recording.released += roots
-        plan = self._plan(recording, roots=roots, seeded=True, watched=tuple(sorted(recording.retained)))
+        watched, kept = tuple(sorted(recording.retained)), recording.kept
+        plan = self._plan(recording, roots=roots, seeded=True, watched=watched, kept=kept)
         cotangents = [g[p] for p in roots]
         pieces = self._pulled(recording, plan, cotangents)
         if not recording.tape.functional:
@@ -275,6 +276,7 @@ class Fusion(BaseBackend):
             if plan.met == 0:
                 self.compiler.expect(plan, recording.recurs)
             if self.compiler.ready(plan, recording.x64, self._build_backward):
+                arrays += [recording.saved[p] for p in plan.reads_saved]
                 results = _concrete(lambda: self._in_mode(recording, plan.call, arrays))
                 return [Tensor(self, a, None, *type) for a, (_, type) in zip(results, plan.reached, strict=True)]
             self.compiler.counts["op by op"] += 1
@@ -289,7 +291,7 @@ class Fusion(BaseBackend):
         behind: Sequence[int] = (),
     ) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
-        if local.at_once or all([is_recorded(node) for node, _ in seeds]):  # noqa: C419  # a list is quicker
+        if local.at_once or all([g._backend is self and not is_python(node) for node, g in seeds]):  # noqa: C419  # a list is quicker
             for _, g in seeds:
                 if g._backend is self:
                     g._value  # noqa: B018  # which may end a recording
@@ -336,6 +338,8 @@ class Fusion(BaseBackend):
         return call(*arrays)
 
     def _build_forward(self, plan: Plan) -> Any:
+        if plan.followed:
+            plan.save(self)
         return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT)
 
     def _build_backward(self, plan: Plan) -> Any:
@@ -349,7 +353,10 @@ class Fusion(BaseBackend):
         elif self.compiler.ready(plan, recording.x64, self._build_forward):
             recording.recurs = plan.met > 1
             weigh(plan, False)
-            return self._call(plan, recording)
+            arrays = self._call(plan, recording)
+            recording.kept = plan.saved
+            recording.saved = dict(zip(plan.saved, arrays[len(plan.live) :], strict=True))
+            return arrays
         weigh(plan, plan.met == 1)
         return self._replay(recording, plan, made)
 

@@ -32,9 +32,10 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met when it goes to the compiler
 _SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
 _PER_OP = 8
-_MOST_FUTILE = 3  # recordings that gained nothing
-_PAUSE = 256  # ops that run at once then; twice as many each time it happens again
-_MOST_DOUBLED = 6
+_MOST_FUTILE = 256  # ops in new structures, less those that recurred
+_REPAID = 4  # ops that each one in a structure that recurs makes up for
+_PAUSE = 32  # ops that run at once for each one above
+_LONGEST = 1 << 14
 
 
 COMPILERS: WeakSet[Compiler] = WeakSet()
@@ -136,7 +137,7 @@ class Compiler:
         try:
             with immediate(x64):
                 call = build(plan)
-                size = _compile(call, [*plan.inputs, *plan.seeds])
+                size = _compile(call, [*plan.inputs, *plan.seeds, *[plan.types_at[p] for p in plan.reads_saved]])
         except ConcreteValueError:  # a rule reads values
             plan.refused = True
             return
@@ -200,14 +201,15 @@ def _compile(call: Any, inputs: Any) -> int:
 # --- whether ops are recorded at all
 
 
-def weigh(plan: Plan, futile: bool) -> None:
-    """Stop recording for a while where it gains nothing: values are looked at all the time, or nothing comes back."""
-    if not futile:
-        local.futile = local.futile // 2 if plan.call is not None else max(local.futile - 1, 0)
+def weigh(plan: Plan, new: bool) -> None:
+    """Stop recording for a while where it gains nothing, since hardly any structure comes back."""
+    if not new:
+        local.futile = max(local.futile - _REPAID * plan.count, 0)
         return
-    local.futile = min(local.futile + 1, _MOST_FUTILE + _MOST_DOUBLED)
+    local.futile += plan.count
     if local.futile > _MOST_FUTILE:
-        local.at_once = _PAUSE << local.futile - _MOST_FUTILE
+        local.at_once = min(_PAUSE * (local.futile - _MOST_FUTILE), _LONGEST)
+        local.futile = _MOST_FUTILE
 
 
 def resume() -> None:

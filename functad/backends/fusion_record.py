@@ -142,6 +142,7 @@ class Recording:
         "__weakref__",
         "fusion",
         "id",
+        "kept",
         "knowns",
         "leaves",
         "more",
@@ -151,6 +152,7 @@ class Recording:
         "recurs",
         "released",
         "retained",
+        "saved",
         "state",
         "tape",
         "tokens",
@@ -172,6 +174,8 @@ class Recording:
         self.outputs: list[Any] = []  # weak references to its results on the tape, if they need different things
         self.recurs = True  # whether its structure had been met before when it ran
         self.retained: dict[int, int] = {}  # the ids of results whose gradients are kept, by place
+        self.kept: tuple[int, ...] = ()  # places of results that backward would have to compute again
+        self.saved: dict[int, Any] = {}  # ... and the arrays of those that somebody may need
         self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
 
     def repeat(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
@@ -229,7 +233,7 @@ class Recording:
         """Take the step to `state`: its output, a tensor whose op is recorded."""
         self.state = state
         place = state.place
-        if place is None or state.full or state.heavy:
+        if place is None or state.full or state.heavy or state.piece:
             return _several(self, state)
         token = _new(Token)
         token.recording = self
@@ -324,8 +328,6 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
         return None
     recording = local.recording
     if recording is None or recording.tape is not tape:
-        if tape.balanced:
-            return None
         x = inputs[0]
         base = x._value._backend if x._backend is tape else x._backend
         if not getattr(base, "fuses", False):
@@ -338,8 +340,10 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
 
 def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
     try:
+        if recording.state.closed:
+            recording.fusion.end(recording)
         parts = recording.parts(inputs)
-        if local.recording is not recording:  # reading a value has ended it
+        if local.recording is not recording:  # that, or reading a value, has ended it
             return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
         key = (op, params, *parts)
         state = recording.state.after.get(key) or _add(recording, tape, key, inputs)
@@ -350,13 +354,15 @@ def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], par
 
 
 def _several(recording: Recording, state: State) -> Any:
-    """Several outputs, or the last one there is room for."""
+    """Several outputs, or those of an op where the recording may end."""
     outs = []
     for i, t in enumerate(state.types):
         token = Token(recording, state.first + i)
         recording.tokens.append(token)
         outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
-    if state.heavy and not state.full and _alone(recording) >= LOOK_BYTES:
+    if state.piece and getattr(recording.tape, "balanced", False):
+        recording.state = state.at_end()  # backward computes one piece again at a time
+    elif state.heavy and not state.full and _alone(recording) >= LOOK_BYTES:
         recording.fusion.end(recording)  # what the program has dropped must not be kept here until it reads a value
     if state.full:
         recording.fusion.end(recording)

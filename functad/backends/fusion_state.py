@@ -6,6 +6,7 @@ inputs; it knows the types of all results, and holds no values.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from functad import dtypes
@@ -20,6 +21,9 @@ CONSTANT, UNTRACKED, TRACKED = range(3)
 MOST_STEPS = 2048
 MOST_BYTES = 1 << 30  # of results
 LOOK_BYTES = 1 << 26  # of results and of tensors from outside, after which it is looked who holds those
+
+PIECE_STEPS = 16  # what a tape that checkpoints keeps at intervals: of ops,
+PIECE_BYTES = 1 << 24  # ... unless what they compute is small
 
 
 class Kind:
@@ -49,9 +53,11 @@ class State:
     __slots__ = (
         "after",
         "bytes",
+        "closed",
         "count",
         "depth",
         "dtype",
+        "end",
         "first",
         "full",
         "heavy",
@@ -62,6 +68,7 @@ class State:
         "op",
         "params",
         "parent",
+        "piece",
         "place",
         "plain",
         "plans",
@@ -75,6 +82,8 @@ class State:
     def __init__(self, parent: State | None = None):
         self.parent = parent
         self.after: dict[Any, State] = {}
+        self.end: State | None = None  # this one, from where no op leads on
+        self.closed = False
         self.plans: dict[Any, Any] = {}
         self.op: Any = None
         self.params: tuple[Any, ...] = ()
@@ -88,8 +97,15 @@ class State:
         self.shape: Any = None
         self.dtype: Any = None
         self.size = self.count = self.depth = self.bytes = self.held = self.novel = 0
-        self.full = self.heavy = False
+        self.full = self.heavy = self.piece = False
         self.tracked: tuple[bool, ...] = ()
+
+    def at_end(self) -> State:
+        """This state as the last of a recording."""
+        if self.end is None:
+            self.end = copy(self)
+            self.end.after, self.end.plans, self.end.closed = {}, {}, True
+        return self.end
 
     def tracks(self, place: int) -> bool:
         """Whether a tape follows the result at a place."""
@@ -148,6 +164,7 @@ def extend(fusion: Any, parent: State, x64: bool, tape: Any, key: Any) -> State 
     state.held = parent.held + state.bytes - parent.bytes + sum([_nbytes(Type(k.shape, k.dtype)) for k in kinds])
     state.full = state.depth >= MOST_STEPS or state.bytes > MOST_BYTES
     state.heavy = state.held // LOOK_BYTES > parent.held // LOOK_BYTES
+    state.piece = state.depth >= PIECE_STEPS and state.bytes > PIECE_BYTES
     state.taped = tape is not None
     local.types = (state, [*types, *zip(outs, state.tracked, strict=True)])
     fusion.states += 1

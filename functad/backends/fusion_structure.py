@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from functad.backends.autodiff import Autodiff
 from functad.backends.fusion_record import Recording
 from functad.backends.fusion_state import CONSTANT, TRACKED, State, path
-from functad.backends.trace import open_trace
+from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
 from functad.dtypes import is_inexact
 from functad.levels import deeper
-from functad.ops.op import Type
+from functad.ops.op import Cost, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast, guarded, is_guarded
-from functad.tape import Cut, Leaf, Leaves, Origin, Part, fresh_id, sweep
+from functad.tape import Cut, Leaf, Leaves, Node, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
 
@@ -50,16 +50,19 @@ class Plan:
         roots: tuple[int, ...] = (),
         seeded: bool = False,
         watched: tuple[int, ...] = (),  # results whose gradients are kept
+        kept: tuple[int, ...] = (),  # results of costly ops that backward is given, if it reads them
     ):
+        self.state = state
         self.live = live = tuple(sorted({*held, *below}))
         self.roots = roots
         self.watched = watched
+        self.saved = kept
         self.guarded = is_guarded()  # it is written down in another context
         self.steps = path(state)
         wanted = {*live, *roots}
         self.needed = reach(self.steps, wanted)
-        places = [p for step in self.steps for p in range(step.first - len(step.kinds), step.first)]
-        self.reads = [p in wanted for p in places]  # of the tensors from outside
+        self.places = [p for step in self.steps for p in range(step.first - len(step.kinds), step.first)]
+        self.reads = [p in wanted for p in self.places]  # of the tensors from outside
         self.where = [i for i, read in enumerate(self.reads) if read]
         kinds = [kind for step in self.steps for kind in step.kinds]
         self.inputs = [kinds[i] for i in self.where]
@@ -70,16 +73,15 @@ class Plan:
             if self.needed[i]:
                 self.last[i] = [p for p in {*self.steps[i].inputs} if p not in seen]
                 seen.update(self.steps[i].inputs)
-        made = {p: t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True)}
+        self.types_at = made = {
+            p: t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True)
+        }
         self.seeds = [made[p] for p in roots] if seeded else []
         taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
         self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
         self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
         self.results += [(live.index(p), False, False) for p in below]
-        self.needs = {p: self._needs(p, places) for p in self.followed}
-        self.keeps = [  # whether what goes on behind the recording needs a tensor from outside
-            any(column) for column in zip(*self.needs.values(), strict=True)
-        ]
+        self.needs = {p: self._needs(p) for p in self.followed}  # what goes on behind the recording
         self.differ = len(set(self.needs.values())) > 1
         self.on_tape = [k.role != CONSTANT for k in self.inputs]
         self.types = [made[p] for p in live]
@@ -93,16 +95,17 @@ class Plan:
         self.by_op: Any = None
         self.call: Any = None
         self.reached: list[tuple[int, Type]] = []  # where gradients go: a tensor from outside, or ~place
+        self.reads_saved: list[int] = []  # of the results of costly ops
         self.behind: list[bool] = []  # ... and whether through an op that guards
         self.refused = False  # it reads values, so it cannot be written down
         self.bytes = 0  # of the executable, by estimate
         self.kept = False  # among those that are counted
 
-    def _needs(self, place: int, places: Sequence[int]) -> tuple[bool, ...]:
-        """Which of the tensors from outside, at `places`, backward needs from a result."""
+    def _needs(self, place: int) -> frozenset[int]:
+        """The places that a result depends on."""
         wanted = {place}
         reach(self.steps, wanted)
-        return tuple([p in wanted for p in places])
+        return frozenset(wanted)
 
     def forget(self) -> None:
         """Let go of the executables."""
@@ -138,9 +141,11 @@ class Plan:
         return values
 
     def evaluator(self, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """A function of arrays that computes the live results, each op through `call(op, arrays, params)`."""
+        """A function of arrays that computes the live results and those saved, each op through `call(op, arrays, params)`."""
         call = call or _call
-        steps, needed, live, last = self.steps, self.needed, self.live, self.last
+        steps, needed, last = self.steps, self.needed, self.last
+        results = (*self.live, *self.saved)
+        kept = set(self.saved)
 
         def evaluate(*arrays: Any) -> Any:
             values: list[Any] = []
@@ -153,26 +158,43 @@ class Plan:
                 out = call(step.op, [values[p] for p in step.inputs], step.params)
                 values += out if type(out) is tuple else [out]
                 for p in last[i]:
-                    values[p] = None
-            return [values[p] for p in live]
+                    if p not in kept:
+                        values[p] = None
+            return [values[p] for p in results]
 
         return evaluate
 
     def backward(self, fusion: Any) -> Callable[..., Any]:
         """A function of arrays that computes the live results and the gradients of what it `reached`."""
-        with deeper() as level, open_trace(level, fusion, "fusion") as trace:
-            variables = [trace.input(k.shape, k.dtype) for k in self.inputs]
-            seeds = [trace.input(*t) for t in self.seeds]
-            results, gradients = self.gradients(variables, seeds)
-            program = trace.program([*results, *gradients])
+        program, variables = self._traced(fusion)
+        given = {variables[p]: p for p in self.saved if p in variables}
+        inside, read = _cut(program, given)
+        self.reads_saved = [given[x] for x in read]
 
         def whole(*arrays: Any) -> Any:
-            return program.call(_call, arrays)
+            return inside.call(_call, arrays)
 
         return whole
 
+    def save(self, fusion: Any) -> None:
+        """Find the results of costly ops that backward reads: forward is to return them, lest they be computed again."""
+        backward = Plan(self.state, roots=self.followed, seeded=True)
+        program, variables = backward._traced(fusion)
+        costly = {step.first for step in self.steps if step.op.cost is Cost.COMPUTE and step.place is not None}
+        given = {x: p for p, x in variables.items() if p in costly and p not in self.followed}
+        self.saved = tuple([given[x] for x in _cut(program, given)[1]])
+
+    def _traced(self, fusion: Any) -> tuple[Program, dict[int, int]]:
+        """The program, and the variables that stand for results by their places."""
+        with deeper() as level, open_trace(level, fusion, "fusion") as trace:
+            inputs = [trace.input(k.shape, k.dtype) for k in self.inputs]
+            seeds = [trace.input(*t) for t in self.seeds]
+            values, gradients = self.gradients(inputs, seeds)
+            program = trace.program([*[values[p] for p in self.live], *gradients])
+            return program, {p: x._value for p, x in enumerate(values) if x is not None and x._backend is trace}
+
     def gradients(self, variables: Sequence[Any], seeds: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The live results and the gradients of what it `reached`, from tensors of any level, op by op."""
+        """The value at each place and the gradients of what it `reached`, from tensors of any level, op by op."""
         with deeper() as above, guarded() if self.guarded else nullcontext():
             tape = Autodiff(above)
             inputs = [
@@ -196,7 +218,23 @@ class Plan:
         reached = [id for id in wanted if id in found.gradients]
         self.reached = [(i, Type(x._shape, x._dtype)) for i, x in [wanted[id] for id in reached]]
         self.behind = [id in found.behind for id in reached]
-        return [_untaped(values[p]) for p in self.live], [found.gradients[id] for id in reached]
+        return [x if x is None else _untaped(x) for x in values], [found.gradients[id] for id in reached]
+
+
+def _cut(program: Program, given: dict[int, int]) -> tuple[Program, list[int]]:
+    """The program with those of the variables `given` as inputs that it reads; and these."""
+    wanted = {x for x in program.outputs if type(x) is int}
+    equations = []
+    read: list[int] = []
+    for eq in reversed(program.equations):
+        if wanted.isdisjoint(eq.outputs):
+            continue
+        if eq.outputs[0] in given:
+            read.append(eq.outputs[0])
+        else:
+            equations.append(eq)
+            wanted.update(x for x in eq.inputs if type(x) is int)
+    return Program([*program.inputs, *read], equations[::-1], program.outputs, program.types), read
 
 
 def _call(op: Any, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
@@ -285,15 +323,16 @@ def is_consumed(recording: Any, place: int) -> bool:
     )
 
 
-def is_recorded(node: Any) -> bool:
-    """Whether a node is a result of ops that were recorded together."""
-    return type(node) is Part and type(node.parent) is Recording
+def is_python(node: Any) -> bool:
+    """Whether the rule of a node is Python code of the user's, whose ops are recorded."""
+    parent = node.parent if type(node) is Part else node
+    return type(parent) is Node and parent.op.base_run is not None
 
 
 def snapshot(recording: Recording) -> Recording:
     """A recording as it is now, as a node: another thread goes on with it, or its run failed."""
     copy = Recording.__new__(Recording)
-    for name in ("fusion", "tape", "x64", "state", "recurs", "released", "retained"):
+    for name in ("fusion", "tape", "x64", "state", "recurs", "released", "retained", "kept", "saved"):
         setattr(copy, name, getattr(recording, name))
     copy.knowns = recording.knowns[: copy.state.count]
     copy.tokens = None
@@ -305,14 +344,20 @@ def snapshot(recording: Recording) -> Recording:
 def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     """Make a recording that has ended a node of its tape; its results that the tape follows, by place."""
     recording.id = fresh_id()
-    knowns = recording.knowns
-    recording.knowns = [x if keep else None for x, keep in zip(knowns, plan.keeps)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    _keep(recording, plan, plan.followed)
     recording.leaves = _leaves(recording)
     types = dict(zip(plan.live, plan.types, strict=True))
     parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
     if plan.differ:
         recording.outputs = [ref(part, partial(_let_go, ref(recording), plan)) for part in parts.values()]
     return parts
+
+
+def _keep(recording: Recording, plan: Plan, places: Sequence[int]) -> None:
+    """Keep what backward needs from the results at some places."""
+    needed = plan.needs[places[0]] if len(places) == 1 else frozenset().union(*[plan.needs[p] for p in places])
+    recording.knowns = [x if p in needed else None for x, p in zip(recording.knowns, plan.places)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    recording.saved = {p: x for p, x in recording.saved.items() if p in needed}
 
 
 def _leaves(recording: Recording) -> Leaves:
@@ -327,15 +372,11 @@ _dropping: list[bool] = []
 def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     """What only a result needed that nobody holds any more is not held either."""
     recording = of()
-    alive = (
-        [] if recording is None else [plan.needs[part.index] for x in recording.outputs if (part := x()) is not None]
-    )
+    alive = [] if recording is None else [part.index for x in recording.outputs if (part := x()) is not None]
     if not alive:  # it goes itself
         return
     _dropped.append(recording.knowns)
-    recording.knowns = [
-        x if any(needs) else None for x, needs in zip(recording.knowns, zip(*alive, strict=True), strict=True)
-    ]
+    _keep(recording, plan, alive)
     if not _dropping:  # what this lets go of may call this: one after the other, however long the chain
         _dropping.append(True)
         while _dropped:
