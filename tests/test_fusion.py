@@ -148,7 +148,7 @@ def test_code_that_gains_nothing_is_not_recorded(fused, read):
     for c in choices[20:]:
         turns(fused, c, read)
     assert fused.base.states - before < 200
-    assert fused.base.compiler.counts["compiled"] - compiled <= 1
+    assert fused.base.compiler.counts["compiled"] - compiled <= (6 if read else 1)  # what lies between reads comes back
     hits = fused.base.compiler.counts["hits"]
     for _ in range(1000):  # what comes back is recorded and compiled after all
         turns(fused, choices[0], read=False)

@@ -420,15 +420,15 @@ class Fusion(BaseBackend):
         self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any, made: dict[int, Tensor]
     ) -> None:
         """Give the tokens their arrays and their contexts; they let go of the recording, which may be a node now."""
-        followed: Any = {}
-        if plan.followed:
-            followed = {p: x._context for p, x in made.items()} if made else become_node(recording, plan)
         for token, (at, tracked, taped) in zip(tokens, plan.results, strict=True):
             token.array = arrays[at]
+            if taped and not tracked:
+                token.context = self._constant_context(recording, plan, at)
+        if plan.followed:
+            followed: Any = {p: x._context for p, x in made.items()} or become_node(recording, plan)
+        for token, (_, tracked, _) in zip(tokens, plan.results, strict=True):
             if tracked:
                 token.context = followed[token.place]
-            elif taped:
-                token.context = self._constant_context(recording, plan, at)
             token.recording = self.ended
 
     def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:

@@ -73,9 +73,7 @@ class Plan:
             if self.needed[i]:
                 self.last[i] = [p for p in {*self.steps[i].inputs} if p not in seen]
                 seen.update(self.steps[i].inputs)
-        self.types_at = made = {
-            p: t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True)
-        }
+        self.types_at = made = {p: t for s in self.steps for p, t in zip(range(s.first, s.size), s.types, strict=True)}
         self.seeds = [made[p] for p in roots] if seeded else []
         taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
         self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
