@@ -8,6 +8,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
@@ -41,8 +42,8 @@ class Captures:
 
     def __init__(self, fn: Any):
         self._fn = fn
-        # what was found to be no tensor, and must still be that: how it is read, from where, and what it was
-        self._others: list[tuple[Callable[[Any], Any], list[Any], list[Any]]] = []
+        # what was found to be no tensor, and must still be that: how it is read, from which places, and what all were
+        self._others: tuple[list[Callable[[Any], Any]], list[list[Any]], list[Any]] = ([], [], [])
         self._tensors: list[tuple[Read, list[Any] | None, bool]] = []  # where; what else is there; whether Modules are
         self._walk()
 
@@ -51,20 +52,18 @@ class Captures:
 
     def look(self) -> tuple[list[Any], tuple[tree.Structure, ...]]:
         """The tensors, and the structures of the Modules that hold some: their static fields are compiled in."""
+        found: Any = None
+        gets, places, values = self._others
         try:
-            for get, places, values in self._others:
-                if not all(map(operator.is_, map(get, places), values)):
-                    found = None
-                    break
-            else:
+            if all(map(operator.is_, chain.from_iterable(map(map, gets, places)), values)):
                 found = self._collect() if self._tensors else ([], ())
         except ValueError:  # a cell was emptied
-            found = None
+            pass
         if found is None:  # something else than a tensor was rebound
             self._walk()
             found = self._collect()
-        assert found is not None
-        return found
+        known: tuple[list[Any], tuple[tree.Structure, ...]] = found
+        return known
 
     def _collect(self) -> tuple[list[Any], tuple[tree.Structure, ...]] | None:
         found: list[Any] = []
@@ -107,7 +106,8 @@ class Captures:
                 _, places, values = others.setdefault(key, (read.get, [], []))
                 places.append(read.place)
                 values.append(value)
-        self._others = list(others.values())
+        gets, spaces, known = zip(*others.values(), strict=True) if others else ((), (), ())
+        self._others = list(gets), list(spaces), [*chain.from_iterable(known)]
 
     def _references(self, read: Read, value: Any) -> list[Read]:
         """What a value that is no tensor refers to in turn."""

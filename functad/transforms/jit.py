@@ -419,8 +419,8 @@ def _result(entry: Entry, outs: Sequence[Any], params: Any) -> Any:
     results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
     if params is not entry.ids and (entry.made or params != entry.ids):
         with renamed(entry.ids, params, entry.made):
-            return tree.unflatten(entry.structure, results)
-    return tree.unflatten(entry.structure, results)
+            return entry.structure.unflatten(results)
+    return entry.structure.unflatten(results)
 
 
 def _differentiated(entry: Entry, gradient: Gradient, structures: Any, outs: Any, params: Any) -> Any:
