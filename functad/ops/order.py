@@ -14,9 +14,9 @@ from functad.errors import ArgumentTypeError, ShapeError
 from functad.ops.axes import normalize_axis
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
-from functad.ops.rules import linear, nondiff, reshape_op, shift_axis
+from functad.ops.rules import custom, linear, nondiff, reshape_op, shift_axis
 
-__all__ = ["argsort", "argsort_op", "kthvalue", "put_along_axis_op", "sort", "take_along_axis_op", "topk"]
+__all__ = ["argsort", "argsort_op", "kthvalue", "put_along_axis_op", "sort", "sort_op", "take_along_axis_op", "topk"]
 
 # NaN counts as the largest value, as in NumPy's ascending sort and in max: a sort has it last, a
 # descending one and topk first. Equal elements keep their order both ways.
@@ -49,6 +49,18 @@ def _argsort(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
         return np.argsort(x, axis, stable=True).astype(dtypes.default_int())
     order = np.argsort(np.flip(x, axis), axis, stable=True)
     return (last - np.flip(order, axis)).astype(dtypes.default_int())
+
+
+def _sort(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
+    """The values and where they stood; XLA leaves out the places if nothing reads them."""
+    if xp is np:
+        order = _argsort(xp, x, axis=axis, descending=descending)
+        return np.take_along_axis(x, order, axis), order
+    if descending:  # turned round, so that equal elements keep their order
+        values, order = _sort(xp, xp.flip(x, axis), axis=axis, descending=False)
+        return xp.flip(values, axis), x.shape[axis] - 1 - xp.flip(order, axis)
+    place = jax.lax.broadcasted_iota(dtypes.default_int(), x.shape, axis)
+    return jax.lax.sort((x, place), dimension=axis, is_stable=True, num_keys=1)
 
 
 def _topk(xp: Any, x: Any, *, k: int, axis: int) -> Any:
@@ -94,6 +106,16 @@ put_along_axis_op: Op = linear(
     cost=Cost.COMPUTE, samples=Samples(make=_scatter_samples), batch=shift_axis,
     doc="Zeros of length `size` along an axis, with each element added at its index.",
 )  # fmt: skip
+sort_op = custom(
+    "sort", _sort,
+    vjp=lambda g, out, x_shape, axis: bind(put_along_axis_op, (g[0], out[1]), (axis, x_shape[axis])),
+    jvp=lambda t, out, axis: (bind(take_along_axis_op, (t, out[1]), (axis,)), None),
+    cost=Cost.COMPUTE, samples=Samples([
+        (((5,),), {"axis": 0, "descending": False}), (((3, 4),), {"axis": 0, "descending": True}),
+        (((2, 0),), {"axis": 1, "descending": False}),
+    ]),
+    batch=shift_axis, doc="The elements of an axis in order, and the indices that put them so; stable.",
+)  # fmt: skip
 argsort_op = nondiff(
     "argsort", _argsort, cost=Cost.COMPUTE, samples=Samples([
         (((5,),), {"axis": 0, "descending": False}), (((3, 4),), {"axis": 0, "descending": True}),
@@ -120,7 +142,7 @@ def sort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
     [2.0, 1.0, 3.0]
     """
     x, axis = line(x, axis, "sort")
-    return bind(take_along_axis_op, (x, bind(argsort_op, (x,), (axis, bool(descending)))), (axis,))
+    return bind(sort_op, (x,), (axis, bool(descending)))[0]
 
 
 def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
@@ -179,9 +201,9 @@ def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> t
         raise ShapeError(
             f"kthvalue: k={place} counts from 1 up to the length of axis {axis}, {x.shape[axis]} (shape {x.shape})."
         )
-    order = bind(argsort_op, (x,), (axis, False))
-    indices = order[(slice(None),) * axis + (slice(place - 1, place),)]
-    found = bind(take_along_axis_op, (x, indices), (axis,)), indices
+    piece = (slice(None),) * axis + (slice(place - 1, place),)
+    values, order = bind(sort_op, (x,), (axis, False))
+    found = values[piece], order[piece]
     return found if keepdims else (found[0].squeeze(axis), found[1].squeeze(axis))
 
 
