@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Thread
 from weakref import ref
 
+import jax
 import numpy as np
 import pytest
 
@@ -215,6 +216,59 @@ def test_balanced_checkpointing_is_by_structure(device, rules, monkeypatch, read
         assert not rules
         assert p.single_ops == 0
         assert 4 < p.hits < 12  # pieces, forward and backward
+
+
+@fd.custom_vjp
+def cube(x):
+    return x * x * x
+
+
+cube.defvjp(lambda x: (x * x * x, x), lambda x, g: (g * 3.0 * x * x,))
+
+APART = {
+    "from_jax": (fd.from_jax(jax.nn.softplus), lambda x: np.logaddexp(0, x), 1),
+    "jit": (fd.jit(lambda x: (x * x).tanh()), lambda x: np.tanh(x * x), 1),
+    "custom_vjp": (cube, lambda x: x**3, 0),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_around_an_op_with_rules_of_its_own_no_rule_runs(device, rules, name):
+    fn, _, own = APART[name]
+    a = leaf(device, 0.5, -0.3)
+    for _ in chain(repeated(device), repeated(device)):
+        loss = (fn((a * 1.1).tanh() * a).sin() * 2.0).sum()
+        rules.clear()
+        grads = loss.backward()
+        grads[a].numpy()
+    if device.base.fuses and fusion_compile._START > 0:
+        assert len(rules) <= own
+    f = lambda x: (np.sin(APART[name][1](np.tanh(x * 1.1) * x)) * 2).sum()
+    x, eps = np.array([0.5, -0.3]), 1e-6
+    expected = [(f(x + eps * e) - f(x - eps * e)) / (2 * eps) for e in np.eye(2)]
+    np.testing.assert_allclose(grads[a].numpy(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("style", ["functional", "object"])
+def test_second_derivatives_are_one_executable(device, style):
+    x = fd.tensor([0.5, -0.3], device=device)
+    z = fd.tensor([0.5, -0.3], device=device.autodiff(order=2)).require_grad()
+
+    def squared():
+        if style == "functional":
+            return fd.grad(lambda v: (fd.grad(lambda u: (u.sin() * u).sum())(v) ** 2).sum())(x)
+        g = z.grad((z.sin() * z).sum().backward())
+        return (g * g).sum().backward()[z.inner()]
+
+    for _ in repeated(device):
+        with fd.profile() as p:
+            found = squared().numpy()
+    v = np.array([0.5, -0.3])
+    np.testing.assert_allclose(
+        found, 2 * (np.sin(v) + v * np.cos(v)) * (2 * np.cos(v) - v * np.sin(v)), rtol=1e-5, atol=1e-6
+    )
+    if device.base.fuses and fusion_compile._START > 0:
+        assert (p.hits, p.single_ops) == (1, 0)
 
 
 def test_what_a_result_needed_goes_with_it(device):

@@ -30,6 +30,7 @@ from functad.backends.fusion_structure import (
     become_node,
     is_consumed,
     is_python,
+    is_recorded,
     origins_of,
     snapshot,
     summary,
@@ -291,7 +292,9 @@ class Fusion(BaseBackend):
         behind: Sequence[int] = (),
     ) -> Swept:
         """Run the rules of a tape that is not in the recording, and compute the gradients."""
-        if local.at_once or all([g._backend is self and not is_python(node) for node, g in seeds]):  # noqa: C419  # a list is quicker
+        based = outputs and all([x._backend is self for x in outputs])  # noqa: C419  # a list is quicker
+        plain = [is_recorded(node) or (based and not is_python(node)) for node, _ in seeds]
+        if local.at_once or all(plain):  # else rules of rules, or of the user's, which are worth recording
             for _, g in seeds:
                 if g._backend is self:
                     g._value  # noqa: B018  # which may end a recording
@@ -459,7 +462,7 @@ class Fusion(BaseBackend):
             for (i, type), g in zip(plan.reached, results[len(plan.live) :], strict=True)
         ]
         behind = [node.id for (node, _), guards in zip(seeds, plan.behind, strict=True) if guards]
-        found = self.sweep(seeds, (), release, behind)
+        found = self.sweep(seeds, [g for _, g in seeds], release, behind)
         if not recording.tape.functional:
             found.origins.append(Origins(plan, recording))
         return found

@@ -321,6 +321,11 @@ def is_consumed(recording: Any, place: int) -> bool:
     )
 
 
+def is_recorded(node: Any) -> bool:
+    """Whether a node is a result of ops that were recorded together."""
+    return type(node) is Part and type(node.parent) is Recording
+
+
 def is_python(node: Any) -> bool:
     """Whether the rule of a node is Python code of the user's, whose ops are recorded."""
     parent = node.parent if type(node) is Part else node
