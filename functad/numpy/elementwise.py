@@ -79,7 +79,7 @@ def fix(x: Any, out: Any = None) -> Any:
 
 
 def clip(
-    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **layout: Any
+    a: Any, min: Any = None, max: Any = None, out: Any = None, *, a_min: Any = None, a_max: Any = None, **layout: Any
 ) -> Any:
     """`a` limited to [min, max] (NumPy's older names: a_min, a_max); either may be left out, or be a tensor.
 
