@@ -32,9 +32,9 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met when it goes to the compiler
 _SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
 _PER_OP = 8
-_MOST_FUTILE = 256  # ops in new structures, less those that recurred
+_MOST_FUTILE = 128  # ops in new structures, less those that recurred
 _REPAID = 4  # ops that each one in a structure that recurs makes up for
-_PAUSE = 32  # ops that run at once for each one above
+_PAUSE = 64  # ops that run at once for each one above
 _LONGEST = 1 << 14
 
 
