@@ -20,10 +20,13 @@ class GradOf:
     def __init__(self, x: Any):
         self.__self__ = x
 
-    def __call__(self, grads: Any) -> Any:
+    def __call__(self, grads: Any = None) -> Any:
         """The gradient of the tensor in `grads`, or None."""
         if not hasattr(grads, "get"):
-            raise ArgumentTypeError(f"x.grad(grads): expected what backward() returned, got {type(grads).__name__}.")
+            raise ArgumentTypeError(
+                f"x.grad(grads): expected what backward() returned, got "
+                f"{'nothing' if grads is None else type(grads).__name__}: {_READ_GRAD}."
+            )
         return grads.get(self.__self__)
 
     def __getattr__(self, name: str) -> NoReturn:

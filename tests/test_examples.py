@@ -182,6 +182,22 @@ def test_the_readme_runs(block):
     exec(compile(block, "README.md", "exec"), {})
 
 
+def test_the_page_on_modules_runs():
+    """Its blocks go on from each other, and from names a reader has: a model, data and losses. The last needs torch."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "modules.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(blocks[0], names)
+    assert names["Scale"](fd.ones(2))(names["Linear"](3, 2)(fd.ones((1, 3)))).shape == (1, 2)
+    names["Net"] = lambda device: fd.nn.Linear(2, 1, device=device)
+    names["batches"] = [(fd.ones((4, 2)), fd.ones((4, 1)))]
+    names["loss_fn"] = fd.nn.functional.mse_loss
+    names["loss"] = lambda model, x, y: names["loss_fn"](model(x), y)
+    exec(blocks[1], names)
+    exec(blocks[2], names)
+    model, _, loss = names["step"](names["model"], names["state"], *names["batches"][0])
+    assert loss.item() > names["loss"](model, *names["batches"][0]).item()
+
+
 def test_the_readme_has_the_commands_ci_runs():
     text = (ROOT / "README.md").read_text()
     for name in ("example", "tests"):

@@ -410,9 +410,16 @@ def conj(x: Any) -> Any:
     return bind(conj_op, (x,)) if x._dtype.kind == "c" else x
 
 
+def _scaled(name: str, factor: float) -> Callable[..., Any]:
+    """For NumPy, whose function takes no complex numbers."""
+    return lambda xp, x: x * x.dtype.type(factor) if x.dtype.kind == "c" else getattr(xp, name)(x)
+
+
 deg2rad = elementwise(
-    "deg2rad", lambda xp, x: xp.deg2rad(x), math.pi / 180, promote="float", samples=ONE, doc="Degrees to radians."
-)
+    "deg2rad", lambda xp, x: xp.deg2rad(x), math.pi / 180, promote="float", samples=ONE,
+    numpy_impl=_scaled("deg2rad", math.pi / 180), doc="Degrees to radians.",
+)  # fmt: skip
 rad2deg = elementwise(
-    "rad2deg", lambda xp, x: xp.rad2deg(x), 180 / math.pi, promote="float", samples=ONE, doc="Radians to degrees."
-)
+    "rad2deg", lambda xp, x: xp.rad2deg(x), 180 / math.pi, promote="float", samples=ONE,
+    numpy_impl=_scaled("rad2deg", 180 / math.pi), doc="Radians to degrees.",
+)  # fmt: skip
