@@ -202,8 +202,8 @@ def det(x: Any) -> Any:
     `ShapeError` for a matrix that is not square.
 
     >>> import functad as fd
-    >>> fd.ops.det(fd.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
-    -2.0
+    >>> fd.ops.det(fd.tensor([[2.0, 4.0], [1.0, 5.0]])).item()
+    6.0
     >>> fd.grad(fd.ops.det)(fd.tensor([[1.0, 2.0], [2.0, 4.0]])).tolist()
     [[4.0, -2.0], [-2.0, 1.0]]
     """
