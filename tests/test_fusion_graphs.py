@@ -271,6 +271,15 @@ def test_second_derivatives_are_one_executable(device, style):
         assert (p.hits, p.single_ops) == (1, 0)
 
 
+def test_an_inner_tape_over_an_outer_one_is_differentiated_piece_by_piece(device):
+    """A piece of the inner tape that ended as a recording was run again on a tape that recorded it, without end."""
+    w = leaf(device, 3.0)
+    x = fd.tensor([2.0], device=device)
+    for _ in repeated(device):
+        inner = fd.grad(lambda y: (y * y * w).sum())(x)  # y * y is recorded, its product with w on the outer tape
+        assert w.grad(inner.sum().backward()).tolist() == [4.0]
+
+
 def test_what_a_result_needed_goes_with_it(device):
     """Of two results of one recording, each keeps what it needs itself."""
     for _ in repeated(device):

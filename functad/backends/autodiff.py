@@ -37,6 +37,7 @@ class Autodiff:
 
     is_tape = True
     fuses = False
+    records = True  # whether devices that fuse may record its ops
     was_read = False  # whether a value was taken off a tensor of it, so that what follows from that is a constant
 
     def __init__(self, level: Level, strategy: GradientCheckpointing = GradientCheckpointing.DISABLED):

@@ -324,7 +324,7 @@ def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...
 
 def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
     """`record` for ops of a tape: None unless its tensors lie directly on a device that fuses."""
-    if op.whole:
+    if op.whole or not tape.records:
         return None
     recording = local.recording
     if recording is None or recording.tape is not tape:

@@ -195,6 +195,7 @@ class Plan:
         """The value at each place and the gradients of what it `reached`, from tensors of any level, op by op."""
         with deeper() as above, guarded() if self.guarded else nullcontext():
             tape = Autodiff(above)
+            tape.records = False  # a recording of its own would be a node that asks for this again
             inputs = [
                 v if k.role == CONSTANT else tape.leaf(v) if k.role == TRACKED else tape.lift(v)
                 for v, k in zip(variables, self.inputs, strict=True)
