@@ -15,6 +15,7 @@ from functad.backends.fusion_record import Recording
 from functad.backends.fusion_state import CONSTANT, TRACKED, State, path
 from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
+from functad.dispatch import pending as local
 from functad.dtypes import is_inexact
 from functad.levels import deeper
 from functad.ops.op import Cost, Type
@@ -369,20 +370,18 @@ def _leaves(recording: Recording) -> Leaves:
     return tuple([c.leaves for c in contexts if c.tracked])
 
 
-_dropped: list[Any] = []
-_dropping: list[bool] = []
-
-
 def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     """What only a result needed that nobody holds any more is not held either."""
     recording = of()
     alive = [] if recording is None else [part.index for x in recording.outputs if (part := x()) is not None]
     if not alive:  # it goes itself
         return
-    _dropped.append(recording.knowns)
+    dropped = local.dropped
+    dropped.append(recording.knowns)
     _keep(recording, plan, alive)
-    if not _dropping:  # what this lets go of may call this: one after the other, however long the chain
-        _dropping.append(True)
-        while _dropped:
-            _dropped.pop()
-        _dropping.clear()
+    if len(dropped) == 1:  # what this lets go of may call this: one after the other, however long the chain
+        done = 0
+        while done < len(dropped):
+            dropped[done] = None
+            done += 1
+        dropped.clear()
