@@ -156,8 +156,9 @@ def _bind_conflicting(op: Op, inputs: Sequence[Any], params: tuple[Any, ...], *c
 
 def _refuse_mix(op: Op, inputs: Sequence[Any], one: Any, other: Any) -> NoReturn:
     if one.level == (0, 0):
+        name = "matmul or einsum" if op.name == "contract" else op.name  # whose op it is
         raise DeviceError(
-            f"{op.name}: its inputs live on different devices, {other.hardware} and {one.hardware}. "
+            f"{name}: its inputs live on different devices, {other.hardware} and {one.hardware}. "
             "Move one of them: x.to_device(y.device)."
         )
     if one.level[1] == 0:

@@ -156,7 +156,11 @@ class Gradients:
         self._gradients[node.id] = g
 
     def tree(self, params: Any) -> Any:
-        """The gradients of a pytree of tensors in its structure, None where there is none."""
+        """The gradients of a pytree of tensors in its structure, None where there is none.
+
+        Those of intermediates are None, as only leaves' are kept: call `x.retain_grad()` on one before
+        backward. `explain(x)` says why one is missing.
+        """
         return tree.map(lambda x: self.get(x) if isinstance(x, Handle) else None, params)  # type: ignore[arg-type]  # Tensors
 
     def explain(self, x: Tensor) -> GradientReport:

@@ -213,6 +213,10 @@ _TORCH_NAMES = {
         "state": "the model itself, a pytree; model.named_parameters() by name",
         "merge": "the model itself, a pytree",
         "detach": "x.detach()",
+        "backward": "loss.backward(), or fd.grad(f)",
+        "masked_fill": "x.mask_fill(mask, value), or fd.where(mask, value, x)",
+        "masked_select": "x.mask_select(mask), or x[mask]",
+        "BALANCED": "fd.GradientCheckpointing.BALANCED, that of device.autodiff().gradient_checkpointing()",
     },
     "functad.nn": {
         "Module": "fd.Module",
@@ -282,6 +286,7 @@ _TORCH_NAMES = {
     },
     "functad.numpy": {
         "flatten": "x.reshape(-1)",
+        "random": "fd.random, whose functions take a key: fd.random.normal(fd.random.key(0), shape)",
         "cat": "fnp.concatenate([x, y], axis)",
         "logsumexp": "fd.special.logsumexp(x, axis)",
     },

@@ -361,10 +361,13 @@ def test_long_einsum_contracts_the_small_first():
 # --- refusals
 
 REFUSED = {
-    "lengths": (lambda x, y: ops.matmul(x, x), r"shape \(2, 3\), has length 3.*last but one.*length 2.*x @ y.T fits"),
-    "transposed": (lambda x, y: ops.matmul(y, y[:, :2]), "x.T @ y fits"),
-    "exchanged": (lambda x, y: ops.matmul(y, x), "y @ x fits"),
-    "vector": (lambda x, y: ops.matmul(x, x[:, 0]), "only axis of y"),
+    "lengths": (
+        lambda x, y: ops.matmul(x, x),
+        r"shape \(2, 3\), has length 3.*last but one.*length 2.*Transpose the second",
+    ),
+    "transposed": (lambda x, y: ops.matmul(y, y[:, :2]), "Transpose the first operand"),
+    "exchanged": (lambda x, y: ops.matmul(y, x), "Exchange the operands"),
+    "vector": (lambda x, y: ops.matmul(x, x[:, 0]), "only axis of the second"),
     "number": (lambda x, y: ops.matmul(x, 2.0), r"at least one axis, got shapes \(2, 3\) and \(\); use x \* y"),
     "stacks": (lambda x, y: ops.matmul(np.ones((2, 2, 3)), np.ones((3, 3, 4))), r"stacks \(2,\) of x.*\(3,\) of y"),
     "dot": (lambda x, y: ops.dot(x, x), "dot: axis 1 of x has length 3 .*axis 0 of y 2"),

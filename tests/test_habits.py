@@ -11,6 +11,7 @@ import pytest
 
 import functad as fd
 from functad import nn
+from functad.nn import functional as F
 
 DEVICE = fd.Device.cpu().autodiff()
 
@@ -135,6 +136,24 @@ REFUSED = {
     ),
     "if flag in jit": (lambda h: fd.jit(lambda x, flag: x if flag else -x)(h.x, True), "static_argnums"),
     "item() in vmap": (lambda h: fd.vmap(lambda x: x.sum().item())(h.x), "item(): under vmap"),
+    "fd.masked_fill": (lambda h: fd.masked_fill(h.x, h.x > 0, 0.0), "x.mask_fill(mask, value)"),
+    "fd.backward": (lambda h: fd.backward(h.loss()), "loss.backward()"),
+    "fnp.random": (lambda h: fd.numpy.random.rand(2), "fd.random.normal(fd.random.key(0), shape)"),
+    "fd.BALANCED": (lambda h: fd.BALANCED, "fd.GradientCheckpointing.BALANCED"),
+    "Linear('a', 3)": (lambda h: nn.Linear("a", 3), "Linear: in_features must be an int, got 'a'"),
+    "Linear(3, 2.5)": (lambda h: nn.Linear(3, 2.5), "Linear: out_features must be an int, got 2.5"),
+    "a target to broadcast": (
+        lambda h: F.mse_loss(h.x, h.x[:, :1]),
+        "Write target.broadcast_to((4, 3)) if you mean it.",
+    ),
+    "an input to broadcast": (lambda h: F.l1_loss(h.x[:, :1], h.x), "Write input.broadcast_to((4, 3)) if you mean it."),
+    "a target to reshape": (lambda h: F.huber_loss(h.x, fd.ones(12)), "Write target.reshape((4, 3))."),
+    "a target of another size": (lambda h: F.mse_loss(h.x, fd.ones((4, 2))), "Give a target of shape (4, 3)."),
+    "a number too large": (lambda h: fd.tensor(2**40, dtype="int32"), "the value 1099511627776 does not fit int32"),
+    "devices of x @ y": (
+        lambda h: h.x @ fd.ones((3, 2), device=fd.Device.numpy()),
+        "matmul or einsum: its inputs live",
+    ),
     # equinox, flax, JAX
     "filter_jit": (lambda h: fd.filter_jit, "fd.jit"),
     "filter_value_and_grad": (lambda h: fd.filter_value_and_grad, "fd.value_and_grad"),

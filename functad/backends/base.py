@@ -199,9 +199,11 @@ def wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) 
 def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
     info = np.iinfo(dtype)
     if data.size and not (data.min() >= info.min and data.max() <= info.max):
+        least, most = data.min(), data.max()
+        what = f"the value {least} does" if least == most else f"{data.dtype} values between {least} and {most} do"
         raise DTypeError(
-            f"{where}: {data.dtype} values between {data.min()} and {data.max()} do not fit {dtype} (without JAX's x64 "
-            "mode the default integer). Call fd.enable_x64() before, or pass a dtype that holds them."
+            f"{where}: {what} not fit {dtype} (without JAX's x64 mode the default integer). Call fd.enable_x64() before, "
+            "or pass a dtype that holds them."
         )
 
 

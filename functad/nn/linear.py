@@ -9,7 +9,7 @@ import numpy as np
 
 from functad import random
 from functad.device import Device, checked
-from functad.errors import ArgumentError, ShapeError
+from functad.errors import ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, fan_bound, two_keys, uniform
@@ -49,8 +49,7 @@ class Linear(Module):
         dtype: Any = None,
         device: Device | None = None,
     ):
-        if in_features < 0 or out_features < 0:
-            raise ArgumentError(f"Linear: the sizes must not be negative, got {in_features} and {out_features}.")
+        at_least("Linear", 0, in_features=in_features, out_features=out_features)
         if device is not None:
             checked(device, "Linear")
         bound = 1 / math.sqrt(in_features) if in_features else 0.0

@@ -441,16 +441,16 @@ def _mismatch(xs: tuple[int, ...], ys: tuple[int, ...]) -> str:
     n = ys[-2 if len(ys) > 1 else 0]
     theirs = "last but one" if len(ys) > 1 else "only"
     text = (
-        f"matmul: the last axis of x, shape {xs}, has length {xs[-1]}, but the {theirs} axis of y, shape {ys}, has "
-        f"length {n}; they are summed together and must be equal."
+        f"matmul: the last axis of the first operand, shape {xs}, has length {xs[-1]}, but the {theirs} axis of the "
+        f"second, shape {ys}, has length {n}; they are summed together and must be equal."
     )
     flip = ".T" if max(len(xs), len(ys)) == 2 else ".mT"
     if len(ys) > 1 and ys[-1] == xs[-1]:
-        return f"{text} x @ y{flip} fits."
+        return f"{text} Transpose the second operand ({flip})."
     if len(xs) > 1 and xs[-2] == n:
-        return f"{text} x{flip} @ y fits."
+        return f"{text} Transpose the first operand ({flip})."
     if len(xs) > 1 and len(ys) > 1 and xs[-2] == ys[-1]:
-        return f"{text} y @ x fits."
+        return f"{text} Exchange the operands."
     return text
 
 

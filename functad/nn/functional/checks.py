@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from functad import ops
 from functad.dispatch import Handle
@@ -71,9 +74,22 @@ def check_same_shape(where: str, input: Any, target: Any, name: str = "target") 
     if target.shape != input.shape and target.ndim:
         raise ShapeError(
             f"{where}: {name} has shape {target.shape} and input {input.shape}; they must be equal, since broadcasting "
-            f"would pair elements that do not belong together. Write {name}.reshape({input.shape}), or "
-            f"{name}.broadcast_to({input.shape}) if you mean it."
+            f"would pair elements that do not belong together. {_alike(name, target.shape, input.shape)}"
         )
+
+
+def _alike(name: str, theirs: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to write for a shape that is not the one of the input."""
+    ways = [f"{name}.reshape({shape})"] if math.prod(theirs) == math.prod(shape) else []
+    try:
+        both = np.broadcast_shapes(theirs, shape)
+    except ValueError:
+        both = ()
+    if both == shape:
+        ways.append(f"{name}.broadcast_to({shape}) if you mean it")
+    elif both == theirs:
+        ways.append(f"input.broadcast_to({theirs}) if you mean it")
+    return f"Write {', or '.join(ways)}." if ways else f"Give a {name} of shape {shape}."
 
 
 def classes(where: str, target: Any, count: int, like: Any, ignore_index: int | None = None) -> Any:
