@@ -13,7 +13,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import ArgumentTypeError, DTypeError, NoGradientError, ShapeError, UnknownAttributeError
 from functad.levels import Level
 from functad.ops.rules import depend_op
-from functad.tape import AnyNode, Cut, Leaf, Leaves, Origin, Requirement, Swept
+from functad.tape import AnyNode, Cut, Leaf, Origin, Requirement, Swept, depends_on
 
 if TYPE_CHECKING:
     from functad.tensor import Tensor
@@ -194,7 +194,8 @@ class Gradients:
         met = self._met(node)
         if met is not None:
             return met
-        others = any(other is not None and node.id in other._gradients for other in [ref() for ref in tuple(_living)])
+        living = [other for ref in tuple(_living) if (other := ref()) is not None and other._level == self._level]
+        others = any(node.id in other._gradients for other in living)
         return Reason.OTHER_GRADIENTS if others else Reason.NOT_REACHED
 
     def _met(self, node: AnyNode | None) -> Reason | None:
@@ -205,7 +206,7 @@ class Gradients:
             for origin in origins:
                 if origin == node.id:
                     return Reason.REQUIRED_TOO_LATE
-                if isinstance(origin, Cut) and _depends(origin.leaves, node.id):
+                if isinstance(origin, Cut) and depends_on(origin.leaves, node.id):
                     return Reason.CUT_BY_DETACH if origin.kind == "detach" else Reason.CUT_BY_INT_CAST
         return None
 
@@ -258,16 +259,3 @@ def _at_level(x: Any, level: Level) -> Any:
 
 def _wanted(node: AnyNode) -> bool:
     return node.requirement is Requirement.GRAD or (not isinstance(node, Leaf) and node.retained)
-
-
-def _depends(leaves: Leaves, leaf: int) -> bool:
-    stack = [leaves]
-    seen = set()
-    while stack:
-        part = stack.pop()
-        if part == leaf:
-            return True
-        if isinstance(part, tuple) and id(part) not in seen:
-            seen.add(id(part))
-            stack.extend(part)
-    return False

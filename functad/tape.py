@@ -27,6 +27,20 @@ Leaves: TypeAlias = "int | tuple[Leaves, ...]"
 _ids = count(1)
 
 
+def depends_on(leaves: Leaves, leaf: int) -> bool:
+    """Whether a leaf is among some."""
+    stack = [leaves]
+    seen = set()
+    while stack:
+        part = stack.pop()
+        if part == leaf:
+            return True
+        if isinstance(part, tuple) and id(part) not in seen:
+            seen.add(id(part))
+            stack.extend(part)
+    return False
+
+
 fresh_id = _ids.__next__
 """A number above those of all nodes so far."""
 
@@ -82,6 +96,7 @@ class _Made:
     requirement = Requirement.GRAD_IN_BACKWARD
     tracked = True
     retained: bool = False  # whether its own gradient is kept
+    mixed: Sequence[Any] = ()  # of order 2: inputs that are constants here, but tracked one level down
     recompute: bool = False
     depth: int = 0  # how many ops in a row are recomputed up to here
     origins: tuple[Origin, ...] | None = None

@@ -192,6 +192,22 @@ def test_the_second_derivative_of_a_linear_loss_is_zero(device):
     assert w.grad(g.sum().backward()).tolist() == [0.0, 0.0]
 
 
+def test_a_loss_of_a_value_and_its_gradient(device):
+    """backward() took the gradient for a constant, and lost its part without a word."""
+    w = fd.tensor(2.0, device=device.autodiff(order=2)).require_grad()
+    y = w**3
+    g = w.grad(y.backward())
+    for loss in (y + g**2, (w - g / 16) ** 3, y * w + g):
+        with pytest.raises(fd.errors.LevelError, match=r"loss\.inner\(\)\.backward\(\)"):
+            loss.backward()
+    assert w.grad((y + g**2).inner().backward()).item() == 12 + 2 * 12 * 12
+    assert w.grad(((w - g / 16) ** 3).inner().backward()).item() == 3 * 1.25**2 * (1 - 12 / 16)
+    assert w.grad((y + g.detach() ** 2).backward()).item() == 12
+    scale = leaf(3.0, device)  # of another leaf one level down it may be a constant here
+    g = w.grad((w * w * scale).backward())
+    assert (g.item(), scale.grad(g.backward()).item()) == (12, 4)
+
+
 def test_inner_takes_one_level_off_and_without_autodiff_all(device):
     w = fd.tensor([3.0], device=device.autodiff(order=2)).require_grad()
     assert w.device.name == f"autodiff<autodiff<{device.name}>>"

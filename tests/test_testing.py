@@ -520,3 +520,22 @@ def test_tensors_have_what_was_asked_for(data):
 @given(strategies.tensors("float32", strategies.shapes(max_side=2), kinks=[0], device=fd.Device.numpy()))
 def test_strategies_and_check_grads_work_together(x):
     check_grads(lambda x: x.abs() * x, (x,), order=1)
+
+
+def test_an_op_of_a_users_may_have_defaults_and_refuse_complex_numbers():
+    def huber(xp, x, *, delta=1.0):
+        if x.dtype.kind == "c":
+            raise TypeError("for real numbers")
+        near = xp.abs(x) <= delta
+        return xp.where(near, 0.5 * x * x, delta * (xp.abs(x) - 0.5 * delta)).astype(x.dtype)
+
+    try:
+        op = fd.op.elementwise(
+            "test_huber", huber, lambda x, delta: x.clip(-delta, delta),
+            samples=fd.op.Samples([([(2, 3)], {}), ([(2,)], {"delta": 0.5})], kinks=(-1, -0.5, 0.5, 1)), doc="Huber's loss.",
+        )  # fmt: skip
+        assert op(fd.tensor([0.5, 3.0])).tolist() == [0.125, 2.5]
+        assert op(fd.tensor(3.0), delta=2.0).item() == 4
+        check_op(op, properties=["declared", "backends", "adjoint", "numeric", "vmap", "dtypes"])
+    finally:
+        TABLE.pop("test_huber", None)

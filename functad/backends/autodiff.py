@@ -19,7 +19,7 @@ from functad.ops.operand import operand
 from functad.ops.rules import broadcast
 from functad.ops.transfer import cut_op, stop_gradient
 from functad.source import OURS
-from functad.tape import AnyNode, Cut, Leaf, Node, Origin, Part, Requirement, fresh_id
+from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, depends_on, fresh_id
 from functad.tensor import Tensor
 
 _MOST_ORIGINS = 8
@@ -51,7 +51,7 @@ class Autodiff:
     @lru_cache
     def at(level: Level, strategy: GradientCheckpointing) -> Autodiff:
         """The tape of autodiff devices at `level`."""
-        return Autodiff(level, strategy)
+        return (HigherAutodiff if level[1] > 1 else Autodiff)(level, strategy)
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
@@ -325,6 +325,64 @@ class Autodiff:
     def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:
         found = base_tensor(x)._backend.sweep([(x._context, seed)], [x._value], release)
         return Gradients.of(self.level, found)
+
+
+class HigherAutodiff(Autodiff):
+    """The tape of an order above 1: its gradients are on the tape below, with respect to the same leaves."""
+
+    def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """Compute and record `op`, and note what is tracked below but a constant here."""
+        out = super().run(op, inputs, params)
+        mixed = [y for x in inputs if (y := self._tracked_below(x)) is not None]
+        if mixed:
+            context = (out[0] if type(out) is tuple else out)._context
+            node = context.parent if type(context) is Part else context
+            if node.tracked:
+                node.mixed = mixed
+        return out
+
+    def _tracked_below(self, x: Tensor) -> Tensor | None:
+        if x._backend is self:
+            if x._context.tracked:
+                return None
+            x = x._value
+        if not x._backend.level[1]:
+            return None
+        return x if (x._entry.tracked(x) if _is_deferred(x) else x._context.tracked) else None
+
+    def lift(self, x: Tensor) -> Tensor:
+        """`x` as a constant; it keeps its number, by which both tapes know the same leaf."""
+        id = x._context.id if x._backend.level[1] and not _is_deferred(x) else None
+        return Tensor(self, x, Leaf(x._shape, x._dtype, id=id), x._shape, x._dtype)
+
+    def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> Gradients:
+        """Sweep from `x`, unless a gradient in it would count as a constant."""
+        mixed: list[Leaves] = []
+        reached: list[int] = []
+        seen: set[int] = set()
+        stack = [x._context]
+        while stack:
+            node = stack.pop()
+            if node is None or node.id in seen or not node.tracked:
+                continue
+            seen.add(node.id)
+            if type(node) is Leaf:
+                reached.append(node.id)
+            else:
+                stack += [node.parent] if type(node) is Part else node.parents
+                mixed += [y._context.leaves for y in node.mixed]
+        if any(depends_on(tuple(mixed), leaf) for leaf in reached):
+            raise LevelError(
+                "backward(): this tensor of order 2 was computed with a gradient, or with what follows from one, which is "
+                "tracked one level down with respect to the same leaf; here it would count as a constant, and its part of "
+                "the derivative would be lost. For the whole derivative write loss.inner().backward(); to leave that part "
+                "out, use g.detach() for the gradient g."
+            )
+        return super().backward(x, cotangent, retain_graph)
+
+
+def _is_deferred(x: Tensor) -> bool:
+    return x._entry is not None and x._entry.deferred
 
 
 def _origins(contexts: Sequence[AnyNode | None], before: tuple[Origin, ...] = ()) -> tuple[Origin, ...]:

@@ -169,12 +169,14 @@ class Op:
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)
+    defaults: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         arguments = list(inspect.signature(self.impl).parameters.values())[1:]
         self.params = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
         self.inputs = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
         self.variadic = any(a.kind is a.VAR_POSITIONAL for a in arguments)
+        self.defaults = {a.name: a.default for a in arguments if a.kind is a.KEYWORD_ONLY and a.default is not a.empty}
         self.__name__ = self.name
         self.__doc__ = self.doc
         self.plans: dict[int, Plan] = {}
@@ -192,6 +194,7 @@ class Op:
         return bind(self, operands(self.name, self.promote, inputs), values)
 
     def _values(self, params: dict[str, Any]) -> tuple[Any, ...]:
+        params = {**self.defaults, **params}
         if params.keys() != set(self.params):
             takes = f"the arguments {', '.join(self.params)}" if self.params else "no arguments by name"
             raise ArgumentTypeError(

@@ -343,7 +343,8 @@ def _keeps_kind(case: Case, types: Sequence[Any]) -> bool:
 def _same_types(case: Case, values: Sequence[Any], types: Any) -> None:
     got, want = ([f"{y.dtype}{list(y.shape)}" for y in each] for each in (types, values))
     if got != want:
-        fail(case, f"the result on XLA is {', '.join(got)}, on NumPy {', '.join(want)}.")
+        hint = "End the implementation with .astype(x.dtype), or refuse what it is not for: raise a TypeError for complex x."
+        fail(case, f"the result on XLA is {', '.join(got)}, on NumPy {', '.join(want)}. {hint}")
 
 
 @of_case

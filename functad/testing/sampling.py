@@ -58,7 +58,8 @@ def draw(op: Op, seed: int = 0) -> list[Case]:
     for inputs, params in samples.make(rng) if samples.make else ():
         found.append((tuple(np.asarray(x) for x in inputs), params, False))
     cases = []
-    for number, (inputs, params, drawn) in enumerate(found):
+    for number, (inputs, given, drawn) in enumerate(found):
+        params = {**op.defaults, **given}
         if set(params) != set(op.params) or len(inputs) < len(op.inputs) - op.variadic:
             raise CheckFailedError(
                 f"op {op.name!r}, case {number}: samples give {len(inputs)} inputs and parameters {sorted(params)}; "
