@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from functad.dtypes import DType
-from functad.errors import DeviceError, LevelError, StrategyMismatchError
+from functad.errors import ArgumentTypeError, DeviceError, LevelError, StrategyMismatchError
 from functad.levels import BASE, Level
 
 if TYPE_CHECKING:
@@ -55,7 +55,19 @@ class Handle:
     _context: Any
     _entry: Any
 
-    def __init__(self, backend: Any, value: Any, context: Any, shape: tuple[int, ...], dtype: DType):
+    def __init__(
+        self,
+        backend: Any = None,
+        value: Any = None,
+        context: Any = None,
+        shape: tuple[int, ...] | None = None,
+        dtype: DType = None,  # type: ignore[assignment]
+    ):
+        if shape is None:  # a user's call
+            raise ArgumentTypeError(
+                "Tensor: it is the class of tensors, which functions make: fd.tensor(data), such as fd.tensor([1, 2]), "
+                "or fd.zeros(shape) and its like."
+            )
         self._backend = backend
         self._value = value
         self._context = context

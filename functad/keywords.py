@@ -42,6 +42,8 @@ _INSTEAD = {
     "in_dims": "in_axes=",
     "out_dims": "out_axes=",
     "argnum": "argnums=",
+    "wrt": "argnums=, the positions of the arguments to differentiate",
+    "argnames": "argnums=, the positions of the arguments to differentiate",
     "static_args": "static_argnums=, or static_argnames=",
     "rngs": "key=",
     "rng": "key=",
@@ -63,6 +65,15 @@ _OF = {
     "gradient, or fd.optim.chain(fd.optim.add_decayed_weights(weight_decay), fd.optim.adam(learning_rate))",
     ("rmsprop", "weight_decay"): "fd.optim.chain(fd.optim.add_decayed_weights(weight_decay), fd.optim.rmsprop(...))",
     ("rmsprop", "alpha"): "decay=",
+    ("autodiff", "order"): "x.device.autodiff(order=2).lift(x)",
+    **{
+        (
+            "checkpoint",
+            name,
+        ): "the call without it: fd.checkpoint(f, policy) takes a function and returns one, so that a "
+        "call is fd.checkpoint(f)(x); random numbers and names are as they were when it runs again"
+        for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "context_fn", "debug")
+    },
     ("sgd", "dampening"): "the call without it: the momentum is not dampened",
 }
 """What holds for one function alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -122,6 +123,7 @@ class Tensor(Operators, Methods):
             return False
         return self.is_autodiff and self._context.requirement.value == "grad"
 
+    @partial(explained, too_many="x.device.autodiff(order=2).lift(x)")
     def autodiff(self) -> Tensor:
         """This tensor on the autodiff device; as it is if it is there already.
 

@@ -459,3 +459,17 @@ def test_a_choice_for_each_row_is_differentiated_by_jax():
     )
     safe = jax.grad(lambda v: jax.vmap(loops)(v).sum())(jnp.array([0.0, 0.5]))
     np.testing.assert_allclose(safe, [0.0, 8 * 0.5**7])
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind", "note"),
+    [
+        (lambda v: v if v.sum() > 0 else -v, jax.errors.TracerBoolConversionError, "jnp.where or jax.lax.cond"),
+        (lambda v: v @ v, TypeError, "called with float64[2, 3]"),
+    ],
+)
+def test_errors_inside_a_jax_function_name_it(fn, kind, note):
+    with pytest.raises(kind) as raised:
+        from_jax(fn)(np.ones((2, 3)))
+    text = raised.value.__notes__[-1]
+    assert note in text and f"at {__file__}:{fn.__code__.co_firstlineno}" in text

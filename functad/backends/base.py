@@ -12,7 +12,7 @@ import numpy as np
 from functad import dtypes
 from functad.device import Device
 from functad.dtypes import DType
-from functad.errors import DonatedError, DTypeError, FunctadError, NotTrackedError, ShapeError
+from functad.errors import ArgumentTypeError, DonatedError, DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
 from functad.ops.op import Op, Type
 from functad.tape import AnyNode, Swept, sweep
@@ -94,8 +94,19 @@ class BaseBackend(ABC):
             traced = isinstance(data, jax.core.Tracer)
             if dtype.kind in "iu" and data.dtype.kind in "iuf" and not np.can_cast(data.dtype, dtype) and not traced:
                 _check_fits(np.asarray(data), dtype, where)
-        array = self.array(data, dtype)
+        array = self.array(data, dtype) if data.dtype == dtype or dtype.kind == "b" else self._cast(data, dtype, where)
         return Tensor(self, array, None, array.shape, array.dtype)
+
+    def _cast(self, data: Any, dtype: DType, where: str) -> Any:
+        try:
+            with np.errstate(over="raise"):
+                return self.array(data, dtype)
+        except FloatingPointError:
+            finite = np.abs(data[np.isfinite(data)])
+            raise DTypeError(
+                f"{where}: the value {finite.max()} does not fit {dtype}, where it would be inf. Write float('inf') or "
+                f"fd.numpy.finfo({str(dtype)!r}).max for the largest, or ask for a dtype that holds it."
+            ) from None
 
     def held(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A constant that nobody else has; it stays with NumPy, unless another memory is used, as a copy costs more."""
@@ -220,6 +231,17 @@ def refuse_donated(where: str, arrays: Sequence[Any]) -> None:
 def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exception) -> NoReturn:
     """Say in the user's terms why `op` could not run on these inputs."""
     refuse_donated(op.name, [x._value for x in inputs])
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        raise ArgumentTypeError(
+            f"{op.name}: its implementation passes an input to NumPy, which XLA cannot compile. Write it with its first "
+            "argument, which is jax.numpy or numpy as the device asks: xp.square(x) instead of np.square(x)."
+        ) from error
+    if isinstance(error, jax.errors.ConcretizationTypeError):
+        raise ArgumentTypeError(
+            f"{op.name}: its implementation asks for the value of an input (if, while, float, int), which is not known "
+            "when XLA compiles it. Write xp.where(condition, a, b) instead of `if`; numbers that are known before are "
+            "keyword-only parameters of the implementation."
+        ) from error
     types = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs)
     given = "".join(f", {k}={v!r}" for k, v in zip(op.params, params, strict=True))
     shapes = [x.shape for x in inputs]

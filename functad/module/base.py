@@ -7,12 +7,13 @@ import dataclasses
 import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
 
 from functad import tree
 from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, MissingForwardError
 from functad.hints import missing_part
-from functad.keywords import better_error, called_wrong, unknown_argument
+from functad.keywords import better_error, called_wrong, explained, unknown_argument
 from functad.module import files, modes, show, updates
 from functad.module.fields import field, specs_of
 from functad.module.group import ParamGroup
@@ -227,6 +228,9 @@ class Module(metaclass=ModuleType):
         """A copy with every parameter frozen; training behaviour stays as it is."""
         return modes.freeze(self, None, True)
 
+    @partial(
+        explained, missing="write model.freeze('encoder.*') for a part, model.freeze('*') or model.no_grad() for all"
+    )
     def freeze(self, group: Any) -> Self:
         """A copy in which the parameters of a group require no grad and no optimiser touches them.
 
@@ -235,6 +239,7 @@ class Module(metaclass=ModuleType):
         """
         return modes.freeze(self, ParamGroup.of(group), True)
 
+    @partial(explained, missing="write model.unfreeze('encoder.*') for a part, model.unfreeze('*') for all")
     def unfreeze(self, group: Any) -> Self:
         """A copy in which the parameters of a group, and no others, are trained again."""
         return modes.freeze(self, ParamGroup.of(group), False)

@@ -18,6 +18,7 @@ from functad.backends.forward import Forward
 from functad.backends.trace import Program
 from functad.dispatch import bind, tracing
 from functad.errors import ArgumentError
+from functad.keywords import explained
 from functad.levels import Level, _depth, _unrecorded
 from functad.ops.op import Cost, Derivative, Keep, Op, Residuals
 from functad.tape import sweep
@@ -65,6 +66,7 @@ barrier_op.pulls = [barrier_op.derivative(lambda g, i: g[i], 2)]
 barrier_op.joint_push = Derivative(tuple, 1, ())
 
 
+@explained
 def checkpoint(fn: Callable[..., Any], policy: str | Selects = "save_nothing") -> Callable[..., Any]:
     """`fn`, whose intermediates are not kept for backward but computed again.
 
@@ -111,7 +113,7 @@ def _selects(policy: Any) -> Selects:
         return _POLICIES[policy]
     raise ArgumentError(
         "checkpoint: policy must be 'save_nothing', 'save_everything', 'save_matmuls', 'by_cost' or a function of an "
-        f"op, got {policy!r}."
+        f"op, got {policy!r}. A call of the function is fd.checkpoint(f)(x)."
     )
 
 

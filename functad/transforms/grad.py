@@ -11,6 +11,7 @@ from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, DTypeError, ShapeError
+from functad.keywords import explained
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.rules import zeros
@@ -33,6 +34,7 @@ from functad.transforms.arguments import (
 from functad.transforms.jit import Jitted
 
 
+@explained
 def value_and_grad(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -64,6 +66,7 @@ def value_and_grad(
     return wrapped
 
 
+@explained
 def grad(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:

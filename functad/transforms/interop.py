@@ -151,10 +151,24 @@ def _op_of(fn: Callable[..., Any], name: str, static: Any, structure: Any, types
 
     try:
         op = JaxOp(name, call, types)
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-        error.add_note(f"{name}: JAX traces this function. Name Python arguments (flags, sizes) with static_argnames.")
+    except Exception as error:
+        given = ", ".join(f"{t.dtype}{list(t.shape)}" for t in types)
+        note = f"{name}: raised by the function{_defined(fn)}, called with {given or 'no arrays'}."
+        if isinstance(error, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
+            note += (
+                " JAX traces this function, so that arrays have no values yet in it. Name Python arguments (flags, "
+                "sizes) with static_argnames; for what is computed use jnp.where or jax.lax.cond in place of `if`, and "
+                "jnp in place of np."
+            )
+        error.add_note(note)
         raise
     return op, found[0]
+
+
+def _defined(fn: Any) -> str:
+    """Where a function was written, for a message."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
 
 
 # --- to JAX

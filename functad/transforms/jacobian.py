@@ -32,6 +32,7 @@ from functad.transforms.grad import differentiate
 from functad.transforms.vjp import trace_back
 
 
+@explained
 def jacrev(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -81,6 +82,7 @@ def _rows(pullback: Any, i: int, of: Blank) -> list[Any]:
     return [None if g is None else reshape(g, of.shape + g.shape[1:]) for g in rows]
 
 
+@explained
 def jacfwd(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -134,6 +136,7 @@ def _jacfwd(
     return wrapped
 
 
+@explained
 def hessian(
     fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
