@@ -102,6 +102,8 @@ class _Pending(threading.local):
     at_once: int = 0  # how many ops more run without being recorded; below 0, until further notice
     futile: int = 0  # ops that were recorded for nothing, less those for which it paid
 
+    dropping: bool = False
+
     def __init__(self) -> None:
         self.dropped: list[Any] = []  # what recordings let go of
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from functad.backends.fusion_compile import COMPILERS
+from functad.backends.fusion_record import Recording
 from functad.dispatch import Handle, pending
 from functad.tape import Node
 
@@ -84,12 +85,16 @@ def _tape_bytes() -> int:
     """The bytes of the arrays that nodes refer to, each once."""
     arrays: dict[int, int] = {}
     for node in gc.get_objects():
+        kept: tuple[Any, ...] = ()
         if type(node) is Node:
-            for x in (*(node.inputs or ()), *(node.out if type(node.out) is tuple else (node.out,))):
-                while isinstance(x, Handle):
-                    x = _held(x)
-                if x is not None and hasattr(x, "nbytes"):
-                    arrays[id(x)] = int(x.nbytes)
+            kept = (*(node.inputs or ()), *(node.out if type(node.out) is tuple else (node.out,)))
+        elif type(node) is Recording and getattr(node, "id", 0):  # ops that were recorded together
+            kept = (*node.knowns, *node.saved.values())
+        for x in kept:
+            while isinstance(x, Handle):
+                x = _held(x)
+            if x is not None and hasattr(x, "nbytes"):
+                arrays[id(x)] = int(x.nbytes)
     return sum(arrays.values())
 
 

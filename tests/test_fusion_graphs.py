@@ -280,6 +280,15 @@ def test_an_inner_tape_over_an_outer_one_is_differentiated_piece_by_piece(device
         assert w.grad(inner.sum().backward()).tolist() == [4.0]
 
 
+def test_a_reason_is_of_the_loss_not_of_what_else_is_alive(device):
+    a, b = leaf(device, 1.0, 2.0), leaf(device, 3.0, 0.5)
+    for _ in repeated(device):
+        alive = a * (b * 1.0).detach(), fd.numpy.where(a > b, a, b * 0.5)
+        grads = ((a * 2.0) ** 2).sum().backward()
+        assert grads.explain(b).reason.name == "NOT_REACHED"
+        assert alive[0].shape == (2,)
+
+
 def test_what_a_result_needed_goes_with_it(device):
     """Of two results of one recording, each keeps what it needs itself."""
     for _ in repeated(device):

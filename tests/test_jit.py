@@ -804,3 +804,30 @@ def test_gradients_of_compiled_functions_of_models_and_static_arguments(argnums)
                         np.testing.assert_allclose(y.numpy(), z.numpy(), rtol=2e-5, atol=1e-6)
                         assert (type(y), y.is_tracked, y.device.name) == (type(z), z.is_tracked, z.device.name)
                         assert not isinstance(y, fd.Param) or (y.id, y.is_frozen) == (z.id, z.is_frozen)
+
+
+def test_python_numbers_are_weak_and_static_ones_told_apart():
+    """A static 1 and 1.0 are equal; a number beside an int8 tensor became an int32 tensor under jit."""
+    times = fd.jit(lambda x, n: x * n, static_argnums=1)
+    x = fd.tensor([1, 2])
+    assert all(times(x, n).dtype == (x * n).dtype for n in (1, 1.0, True, 1, 1.0))
+    times = fd.jit(lambda x, n: x * n)
+    for dtype, n in (("int8", 3), ("uint8", 3), ("float32", 1j), ("bfloat16", np.float64(0.5)), ("int32", 2.5)):
+        x = fd.ones(3, dtype=dtype)
+        assert [times(x, n).dtype for _ in range(2)] == [(x * n).dtype] * 2
+    with pytest.raises(fd.errors.DTypeError, match="300 does not fit int8"):
+        times(fd.ones(3, dtype="int8"), 300)
+
+
+def test_a_donated_tensor_is_refused_where_it_is_used_and_spoils_nothing_else():
+    add = fd.jit(lambda x, y: x + y, donate_argnums=0)
+    x = fd.tensor(np.ones(5, "f"))
+    y, z = x * 1.0, x * 1.0
+    assert (z * 2.0).sum().item() == 10  # z was recorded before it goes
+    add(y, x), add(z, x)
+    other = x * 3.0
+    with pytest.raises(fd.errors.DonatedError, match=r"float32\[5\] has no value"):
+        y * 2.0
+    with pytest.raises(fd.errors.DonatedError, match=r"float32\[5\] has no value"):
+        (z * 2.0).numpy()
+    assert other.tolist() == [3.0] * 5

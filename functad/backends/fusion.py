@@ -21,7 +21,7 @@ import jax
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import Compiler, resume, weigh
+from functad.backends.fusion_compile import Compiler, concrete, resume, weigh
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import (
@@ -186,7 +186,7 @@ class Fusion(BaseBackend):
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
             plan = self._plan(recording, (), (token.place,))
-            token.array = _concrete(lambda: self._one_by_one(recording, plan))[0]
+            token.array = concrete(recording, lambda: self._one_by_one(recording, plan))[0]
         return token.array
 
     def context_of(self, token: Token, x: Tensor) -> AnyNode:
@@ -213,12 +213,12 @@ class Fusion(BaseBackend):
             return
         made: dict[int, Tensor] = {}
         if plan.followed:
-            arrays = _concrete(lambda: self._run_taped(recording, plan, made))
+            arrays = concrete(recording, lambda: self._run_taped(recording, plan, made))
         elif plan.count > 1 and self.compiler.ready(plan, recording.x64, self._build_forward):
-            arrays = _concrete(lambda: self._call(plan, recording))
+            arrays = concrete(recording, lambda: self._call(plan, recording))
             weigh(plan, False)
         else:
-            arrays = _concrete(lambda: self._one_by_one(recording, plan))
+            arrays = concrete(recording, lambda: self._one_by_one(recording, plan))
             weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays, made)
 
@@ -234,12 +234,12 @@ class Fusion(BaseBackend):
             recording.released += (place,)
         made: dict[int, Tensor] = {}
         if self.compiler.ready(plan, recording.x64, self._build_backward):
-            arrays = _concrete(lambda: self._call(plan, recording))
+            arrays = concrete(recording, lambda: self._call(plan, recording))
             found = self._swept(recording, plan, arrays, release)
             weigh(plan, False)
         else:
             gradients: list[Any] = []
-            arrays = _concrete(lambda: self._replay(recording, plan, made, gradients, release))
+            arrays = concrete(recording, lambda: self._replay(recording, plan, made, gradients, release))
             found = gradients[-1]
             weigh(plan, plan.met == 1)
         self._settle(recording, plan, tokens, arrays, made)
@@ -278,7 +278,7 @@ class Fusion(BaseBackend):
                 self.compiler.expect(plan, recording.recurs)
             if self.compiler.ready(plan, recording.x64, self._build_backward):
                 arrays += [recording.saved[p] for p in plan.reads_saved]
-                results = _concrete(lambda: self._in_mode(recording, plan.call, arrays))
+                results = concrete(recording, lambda: self._in_mode(recording, plan.call, arrays))
                 return [Tensor(self, a, None, *type) for a, (_, type) in zip(results, plan.reached, strict=True)]
             self.compiler.counts["op by op"] += 1
         with immediate(recording.x64, apart=False):
@@ -466,18 +466,6 @@ class Fusion(BaseBackend):
         if not recording.tape.functional:
             found.origins.append(Origins(plan, recording))
         return found
-
-
-def _concrete(run: Callable[[], Any]) -> Any:
-    """What `run` computes, as arrays also where JAX is tracing and would write the calls down."""
-    try:
-        arrays = run()
-        if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
-            return arrays
-    except ValueError:  # JAX takes compiler options outside of its traces only
-        pass
-    with jax.ensure_compile_time_eval():
-        return run()
 
 
 def _array(x: Any) -> Any:

@@ -18,8 +18,10 @@ from weakref import WeakSet
 
 import jax
 
-from functad.backends.fusion_record import immediate
+from functad.backends.base import refuse_donated
+from functad.backends.fusion_record import ARRAYS, Recording, immediate
 from functad.backends.fusion_structure import Plan
+from functad.dispatch import base_tensor
 from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
 from functad.ops.rules import is_strict
@@ -196,6 +198,20 @@ def _compile(call: Any, inputs: Any) -> int:
     done = call.lower(*[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]).compile()
     memory = done.memory_analysis()
     return max(getattr(memory, "generated_code_size_in_bytes", 0), _BYTES_PER_LETTER * len(done.as_text() or ""))
+
+
+def concrete(recording: Recording, run: Callable[[], Any]) -> Any:
+    """What `run` computes, as arrays also where JAX is tracing and would write the calls down."""
+    try:
+        arrays = run()
+        if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
+            return arrays
+    except (ValueError, RuntimeError) as error:
+        refuse_donated("a recorded op", [base_tensor(x)._value for x in recording.knowns if x is not None])
+        if isinstance(error, RuntimeError):
+            raise  # else: JAX takes compiler options outside of its traces only
+    with jax.ensure_compile_time_eval():
+        return run()
 
 
 # --- whether ops are recorded at all

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from functad import dtypes
-from functad.backends.base import refuse
+from functad.backends.base import refuse, refuse_donated
 from functad.backends.fusion_state import CONSTANT, LOOK_BYTES, MOST_STEPS, TRACKED, UNTRACKED, Kind, State, extend
 from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
@@ -291,6 +291,7 @@ class Recording:
             type(value) not in ARRAYS or local.recording is not self
         ):  # traced by JAX, or computing it ended the recording
             return None
+        refuse_donated("an op", [value])  # where it is met first, or again after it was given away
         kind: Kind = fusion.kind(x._shape, x._dtype, role)
         if x._entry is None:
             x._entry = kind

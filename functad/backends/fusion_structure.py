@@ -254,7 +254,7 @@ def _untaped(x: Any) -> Any:
 
 
 def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Origin, ...]], list[tuple[Origin, ...]]]:
-    """Per place that is a constant of the tape: what it came from; and all that tracked ops met.
+    """Per place that is a constant of the tape: what it came from; and all that ops met which backward walks.
 
     `contexts` has, per known that is read, its leaf or its leaves (with True), or None if it is below the tape.
     """
@@ -264,7 +264,7 @@ def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Ori
     about: list[Any] = []
     met = []
     given, reads = iter(contexts), iter(plan.reads)
-    for step, needed in zip(plan.steps, plan.needed, strict=True):
+    for step, needed, walked in zip(plan.steps, plan.needed, _walked(plan), strict=True):
         about += [next(given) if next(reads) else None for _ in step.kinds]
         if not (needed and step.taped):
             about += [None] * len(step.types)
@@ -272,13 +272,25 @@ def origins_of(plan: Plan, contexts: Sequence[Any]) -> tuple[dict[int, tuple[Ori
         parents = [a for p, plain in zip(step.inputs, step.plain, strict=True) if not plain and (a := about[p])]
         constants = tuple([o for tracked, os in parents if not tracked for o in os])
         leaves = tuple([found for tracked, found in parents if tracked])
-        if any(step.tracked) and constants:
+        if walked and constants:
             met.append(constants)
         for t, tracked in zip(step.types, step.tracked, strict=True):
             cut = "detach" if is_inexact(t.dtype) else "int"
             found = tuple([Cut(cut, part) for part in leaves]) + constants
             about.append((True, leaves) if tracked else (False, found[-_MOST_ORIGINS:]))
     return {p: a[1] for p, a in enumerate(about) if a and not a[0]}, met
+
+
+def _walked(plan: Plan) -> list[bool]:
+    """Which ops backward walks from the roots: not those that only a cut, or what else is alive, needs."""
+    places = set(plan.roots)
+    found = []
+    for step in reversed(plan.steps):
+        walked = any(t and p in places for p, t in zip(range(step.first, step.size), step.tracked, strict=True))
+        found.append(walked)
+        if walked:
+            places.update(p for p, plain in zip(step.inputs, step.plain, strict=True) if not plain)
+    return found[::-1]
 
 
 def summary(knowns: Sequence[Any]) -> list[Any]:
@@ -376,12 +388,12 @@ def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     alive = [] if recording is None else [part.index for x in recording.outputs if (part := x()) is not None]
     if not alive:  # it goes itself
         return
-    dropped = local.dropped
-    dropped.append(recording.knowns)
+    local.dropped.append(recording.knowns)
     _keep(recording, plan, alive)
-    if len(dropped) == 1:  # what this lets go of may call this: one after the other, however long the chain
-        done = 0
-        while done < len(dropped):
-            dropped[done] = None
-            done += 1
-        dropped.clear()
+    if not local.dropping:  # what this lets go of may call this: one after the other, however long the chain
+        try:
+            local.dropping = True
+            while local.dropped:
+                local.dropped.pop()
+        finally:  # an interrupt may come anywhere
+            local.dropping = False

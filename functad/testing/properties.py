@@ -284,6 +284,7 @@ def memory(op: Op, device: Device | None, seed: int) -> None:
                 chosen = {which[j] for j in subset}
                 with deeper() as level:
                     tape = Autodiff(level)
+                    tape.records = False  # its nodes are looked at, op by op
                     xs = tensors(device, case.inputs)
                     outs = run(op, [tape.leaf(x) if i in chosen else x for i, x in enumerate(xs)], case.params)
                     tape.close()

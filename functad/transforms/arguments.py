@@ -129,7 +129,7 @@ def tensors(
                 continue
             if like is None:
                 like = next((y for other, _ in parts for y in other if isinstance(y, Handle)), None)
-            weak = common_float(tree.leaves(args if among is None else among)) if type(x) is float else None
+            weak = beside(x, tree.leaves(args if among is None else among)) if isinstance(x, float) else None
             try:
                 leaves.append(operand(x, like, weak, where))
             except ArgumentTypeError:
@@ -191,6 +191,16 @@ def unflatten(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> li
 def common_float(values: Iterable[Any]) -> dtypes.DType | None:
     """The float dtype of the tensors among `values`, if they share one: what a Python float next to them has."""
     found = {x._dtype for x in values if isinstance(x, Handle) and dtypes.is_float(x._dtype)}
+    return found.pop() if len(found) == 1 else None
+
+
+def beside(x: Any, values: Iterable[Any]) -> dtypes.DType | None:
+    """The dtype that a Python number has in an op with any of the tensors among `values`, if that is one."""
+    if not isinstance(x, (int, float, complex)) or isinstance(x, bool):
+        return None
+    kinds = "iu" if isinstance(x, int) else "fc" if isinstance(x, complex) else "f"
+    near = {v._dtype for v in values if isinstance(v, Handle)}
+    found = {dtypes.with_scalar(t, type(x)) for t in near if t.kind in kinds or ("f" in kinds and dtypes.is_float(t))}
     return found.pop() if len(found) == 1 else None
 
 

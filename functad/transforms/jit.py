@@ -23,7 +23,7 @@ from functad.ops.operand import as_array, operand
 from functad.ops.rules import is_strict
 from functad.param import Param, ids_of, pattern_of, renamed
 from functad.tensor import Tensor
-from functad.transforms.arguments import common_float, settle, unflatten
+from functad.transforms.arguments import beside, settle, unflatten
 from functad.transforms.captures import PLAIN, Captures
 from functad.transforms.jit_entries import Call, Entry, Gradient, Last, about, gradient_of, is_fixed, shared_among
 from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, styles_of
@@ -169,7 +169,7 @@ class Jitted:
         styles = styles_of(leaves, outside)
         key = (
             structure,
-            static,
+            _told_apart(static),
             styles,
             tuple([(x._shape, x._dtype) for x in leaves]),
             about(outside, params[1], containers) if outside else None,
@@ -350,9 +350,8 @@ class Jitted:
 
     def _tensor(self, x: Any, index: int, leaves: Any, outside: Any, static: Any, dynamic: Any) -> Any:
         near = [y for y in (*leaves, *outside) if isinstance(y, Handle)]
-        weak = common_float(near) if type(x) is float else None
         try:
-            return operand(x, near[0] if near else None, weak, where=f"jit({self._name})")
+            return operand(x, near[0] if near else None, beside(x, near), where=f"jit({self._name})")
         except ArgumentTypeError:
             raise ArgumentTypeError(
                 f"jit({self._name}): argument {self._place(index, static, dynamic)} is {x!r} of type "
@@ -407,6 +406,13 @@ def jit(
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")
     return Jitted(fn, static_argnums, static_argnames, donate_argnums)
+
+
+def _told_apart(x: Any) -> Any:
+    """A static value as a key: 1, 1.0 and True are equal, and make other programs."""
+    if isinstance(x, tuple):
+        return type(x), *map(_told_apart, x)
+    return type(x), x.hex() if type(x) is float else x
 
 
 def _is_plain(x: Any) -> bool:
