@@ -88,7 +88,7 @@ def _tape_bytes() -> int:
         kept: tuple[Any, ...] = ()
         if type(node) is Node:
             kept = (*(node.inputs or ()), *(node.out if type(node.out) is tuple else (node.out,)))
-        elif type(node) is Recording and getattr(node, "id", 0):  # ops that were recorded together
+        elif type(node) is Recording and node.id:  # ops that were recorded together
             kept = (*node.knowns, *node.saved.values())
         for x in kept:
             while isinstance(x, Handle):

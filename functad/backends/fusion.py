@@ -80,6 +80,7 @@ class Fusion(BaseBackend):
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
         self.ended.knowns = []
+        self.ended.id = 0
         self._kinds: dict[Any, Kind] = {}
 
     # --- recording
