@@ -16,6 +16,7 @@ from functad import ops
 from functad.errors import ArgumentError
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
+from functad.keywords import explain as _explain
 from functad.ops import bessel_j0 as bessel_j0
 from functad.ops import bessel_j0 as j0
 from functad.ops import bessel_j1 as bessel_j1
@@ -152,6 +153,9 @@ def logsumexp(
     if return_sign:
         return ops.log(ops.abs(total)) + top, ops.sign(total)
     return ops.log(total) + top
+
+
+_explain(globals())
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
 
 import jax
@@ -179,6 +180,14 @@ REFUSED = {
         lambda h: fd.op.Op("wrong", lambda xp, x: x if x.sum() else -x)(h.x),
         "xp.where(condition, a, b)",
     ),
+    "fnp.sum(dim=)": (lambda h: fd.numpy.sum(h.x, dim=1), "sum: there is no argument 'dim'; write axis="),
+    "fnp.mean(keepdim=)": (lambda h: fd.numpy.mean(h.x, keepdim=True), "write keepdims="),
+    "fnp.sort(dim=)": (lambda h: fd.numpy.sort(h.x, dim=1), "write axis="),
+    "fnp.flip(dim=)": (lambda h: fd.numpy.flip(h.x, dim=1), "write axis="),
+    "fnp.transpose(dims=)": (lambda h: fd.numpy.transpose(h.x, dims=(1, 0)), "transpose: there is no argument 'dims'"),
+    "fnp.linalg.norm(dim=)": (lambda h: fd.numpy.linalg.norm(h.x, dim=1), "write axis="),
+    "fnp.fft.fft(dim=)": (lambda h: fd.numpy.fft.fft(h.x, dim=1), "write axis="),
+    "special.logsumexp(dim=)": (lambda h: fd.special.logsumexp(h.x, dim=1), "write axis="),
     # equinox, flax, JAX
     "filter_jit": (lambda h: fd.filter_jit, "fd.jit"),
     "filter_value_and_grad": (lambda h: fd.filter_value_and_grad, "fd.value_and_grad"),
@@ -250,3 +259,9 @@ def test_a_header_may_be_as_long_as_a_pickle_begins(tmp_path):
     for length in range(40, 80):  # one of them makes a header of 128 or 256 + 128 bytes, which is 0x80 first
         fd.save({"a" * length: 1}, tmp_path / "file")
         assert list(fd.load(tmp_path / "file")) == ["a" * length]
+
+
+@pytest.mark.parametrize("fn", [fd.numpy.sum, fd.numpy.sort, fd.numpy.linalg.norm, fd.special.logsumexp])
+def test_functions_that_explain_their_arguments_are_found_by_name(fn):
+    assert pickle.loads(pickle.dumps(fn)) is fn
+    assert "axis" in inspect.signature(fn).parameters

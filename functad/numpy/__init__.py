@@ -31,6 +31,7 @@ from functad.dtypes import uint32 as uint32
 from functad.dtypes import uint64 as uint64
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
+from functad.keywords import explain as _explain
 from functad.numpy import fft as fft
 from functad.numpy import linalg as linalg
 from functad.numpy.calculus import *
@@ -163,6 +164,9 @@ nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
 
+_explain(globals())
+_explain(vars(linalg))
+_explain(vars(fft))
 _protocols.enter(_sys.modules[__name__])
 
 

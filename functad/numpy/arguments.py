@@ -12,6 +12,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, ConcreteValueError, ImmutableError
+from functad.keywords import better_error
 from functad.ops.operand import operand
 
 __all__: list[str] = []
@@ -45,7 +46,13 @@ def named(fn: Callable[..., Any], *extra: str, **names: str) -> Callable[..., An
                     if ours in kwargs:
                         raise ArgumentTypeError(f"{fn.__name__}: {theirs} and {ours} are two names of one argument.")
                     kwargs[ours] = kwargs.pop(theirs)
-        return fn(*args, **kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            better = better_error(error, fn.__name__, taken=lambda: inspect.signature(call))
+            if better is None:
+                raise
+        raise better
 
     call.__signature__ = inspect.Signature([*[p for p in kept if p not in tail], *more, *tail])  # type: ignore[attr-defined]
     return call
