@@ -153,15 +153,16 @@ def explain(names: dict[str, Any]) -> None:
     One of the module's own files is replaced there too; one of another package is left there as it is,
     and the new one says that it is from here. So each is found, by pickle, where it is said to be.
     """
-    here, made = names["__name__"], {}
+    here = names["__name__"]
+    made: dict[Any, Any] = {}
     for name, value in list(names.items()):
         if name.startswith("_") or not inspect.isfunction(value) or hasattr(value, "__wrapped__"):
             continue
         if value not in made and not _AXES.isdisjoint(inspect.signature(value).parameters):
             made[value] = new = explained(value)
             home = vars(sys.modules[value.__module__])
-            if f"{value.__module__}.".startswith(f"{here}.") and home.get(value.__name__) is value:
-                home[value.__name__] = new
+            if f"{value.__module__}.".startswith(f"{here}.") and home.get(new.__name__) is value:
+                home[new.__name__] = new
             else:
                 new.__module__, new.__qualname__ = here, name
         names[name] = made.get(value, value)
