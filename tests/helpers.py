@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
 import numpy as np
 
 import functad as fd
@@ -74,3 +80,27 @@ def vmap(fn, size):
                 batch.close()
 
     return mapped
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """Grows by an entry whenever XLA compiles something for this thread, and not for what others ran before."""
+    heard: list[str] = []
+    here = threading.get_ident()
+
+    def listen(event: str, _seconds: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration") and threading.get_ident() == here:
+            heard.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield heard
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def compiles(run: Callable[[], Any]) -> int:
+    """How often XLA compiles something while `run` runs op by op: recurrences, which other tests add to, count not."""
+    with fd.set_default_device(fd.Device.cpu(fusion=False)), compilations() as heard:
+        run()
+    return len(heard)
