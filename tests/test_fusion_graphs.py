@@ -271,6 +271,19 @@ def test_second_derivatives_are_one_executable(device, style):
         assert (p.hits, p.single_ops) == (1, 0)
 
 
+def test_a_number_in_front_does_not_end_a_recording_of_an_outer_tape(device):
+    """Its tensor is of the base, as are those of tapes that may be recorded."""
+    x = fd.tensor([0.5, -0.3], device=device)
+    second = fd.grad(lambda v: fd.grad(lambda u: (2.0 * u * (1.0 - u.sin())).sum())(v).sum())
+    for _ in repeated(device):
+        with fd.profile() as p:
+            found = second(x).numpy()
+    v = np.array([0.5, -0.3])
+    np.testing.assert_allclose(found, 2 * v * np.sin(v) - 4 * np.cos(v), rtol=1e-5)
+    if device.base.fuses and fusion_compile._START > 0:
+        assert (p.hits, p.single_ops) == (1, 0)
+
+
 def test_an_inner_tape_over_an_outer_one_is_differentiated_piece_by_piece(device):
     """A piece of the inner tape that ended as a recording was run again on a tape that recorded it, without end."""
     w = leaf(device, 3.0)

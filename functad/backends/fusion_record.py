@@ -329,10 +329,10 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
         return None
     recording = local.recording
     if recording is None or recording.tape is not tape:
-        x = inputs[0]
-        base = x._value._backend if x._backend is tape else x._backend
-        if not getattr(base, "fuses", False):
-            return None
+        for x in inputs:  # a constant may come first
+            base = x._value._backend if x._backend is tape else x._backend
+            if not getattr(base, "fuses", False):
+                return None
         recording = _ready(base, tape)
     if tape.level[0] <= _unrecorded.get() or tracing.get() is not None:
         return None
