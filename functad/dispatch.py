@@ -46,13 +46,13 @@ class Handle:
 
     `_value` is an array at the base and a tensor of the level below elsewhere; `_context` is what
     the interpreter attaches to it (a tape node, a tangent). A tensor whose op is recorded and has
-    not run lacks them; `_entry` then says where it is recorded.
+    not run lacks them until they are read; `_entry` says where it is recorded.
     """
 
-    __slots__ = ("__weakref__", "_backend", "_context", "_dtype", "_entry", "_shape", "_value")
+    __slots__ = ("__weakref__", "_backend", "_dtype", "_entry", "_known_context", "_known_value", "_shape")
     _backend: Any
-    _value: Any
-    _context: Any
+    _known_value: Any  # read as such where every op comes by; it may be unset
+    _known_context: Any
     _entry: Any
 
     def __init__(
@@ -69,11 +69,25 @@ class Handle:
                 "or fd.zeros(shape) and its like."
             )
         self._backend = backend
-        self._value = value
-        self._context = context
+        self._known_value = value
+        self._known_context = context
         self._shape = shape
         self._dtype = dtype
         self._entry = None
+
+    @property
+    def _value(self) -> Any:
+        try:
+            return self._known_value
+        except AttributeError:
+            return self._entry.read(self, "_value")
+
+    @property
+    def _context(self) -> Any:
+        try:
+            return self._known_context
+        except AttributeError:
+            return self._entry.read(self, "_context")
 
     shape: property = property(attrgetter("_shape"), doc="The length of each axis.")
     dtype: property = property(attrgetter("_dtype"), doc="The element type, a `numpy.dtype`.")
@@ -145,7 +159,7 @@ def base_backend(x: Any) -> Any:
         entry = x._entry
         if entry is not None:
             return entry.recording.fusion
-        x = x._value
+        x = x._known_value
         if not isinstance(x, Handle):
             break
         backend = x._backend

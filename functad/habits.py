@@ -58,19 +58,32 @@ class Grad:
 
 
 class Foreign:
-    """An attribute that tensors lack, and what to write instead of setting it."""
+    """An attribute that tensors lack: what to write instead of reading it, and of setting it.
 
-    def __init__(self, name: str, instead: str):
-        self._name = name
-        self._text = f"tensors are immutable: instead of x.{name} = value write {instead}."
+    For each name one of these, and no `__getattr__`, which would make every attribute slower to read.
+    """
 
-    def __get__(self, x: Any, owner: Any = None) -> Any:
-        if x is None:
-            return self
-        raise AttributeError(self._name)  # what `__getattr__` answers to
+    def __init__(self, read: str, write: str = ""):
+        self._read = read
+        self._write = write
+
+    def __get__(self, x: Any, owner: Any = None) -> NoReturn:
+        raise UnknownAttributeError(self._read)
 
     def __set__(self, x: Any, value: Any) -> NoReturn:
-        raise ImmutableError(self._text)
+        raise ImmutableError(f"tensors are immutable{self._write}.")
+
+
+class Hosts(type):
+    """The class of classes that have foreign attributes, which are not listed."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not is_foreign(cls, name)]
+
+
+def is_foreign(cls: type, name: str) -> bool:
+    """Whether an attribute is there for its error alone."""
+    return any(type(base.__dict__.get(name)) is Foreign for base in cls.__mro__)
 
 
 class Count(int):

@@ -105,6 +105,12 @@ _INSTEAD = {
     "value": "x.item(), or x.numpy()",
 }
 
+_SETTING = {
+    "requires_grad": "x = x.require_grad() or x = x.set_require_grad(False), for a model model.freeze('encoder.*'), "
+    "model.no_grad() or model.train()",
+    "data": "x = x.at[...].set(value), for a parameter model = model.map(lambda p: p - rate * grads[p]), "
+    "model.replace({'fc.weight': value}) or model, state = opt.step(model, grads, state)",
+}
 
 _MODULE = {
     "eval": "model = model.valid(), which returns a model",
@@ -311,15 +317,20 @@ _ELSEWHERE = (
 )
 
 
-def missing_attribute(name: str, kind: type) -> UnknownAttributeError:
-    """The error for a name that tensors, of a class, lack; what it is called here, where that is known."""
-    hint, plain = "", name.rstrip("_")
-    if name in _INSTEAD:
-        hint = f"; write {_INSTEAD[name]}"
-    elif name.endswith("_") and not name.startswith("_"):
-        known = _INSTEAD.get(plain) or (f"x.{plain}(...)" if hasattr(kind, plain) else None)
-        hint = "; tensors are immutable" + (f": write x = {known}" if known else ", and methods return new ones")
-    return UnknownAttributeError(f"tensors have no attribute {name!r}{hint}.")
+def foreign_names(kind: type) -> dict[str, tuple[str, str]]:
+    """Names that tensors, of a class, lack, and the texts of the errors for reading and setting them."""
+    texts = {name: f"; write {instead}" for name, instead in _INSTEAD.items()}
+    known = {name: f"x.{name}(...)" for name in dir(kind) if not name.startswith("_")} | _INSTEAD
+    for name, instead in known.items():
+        texts.setdefault(f"{name}_", f"; tensors are immutable: write x = {instead}")
+    return {
+        name: (
+            f"tensors have no attribute {name!r}{text}.",
+            f": instead of x.{name} = value write {_SETTING[name]}" if name in _SETTING else "",
+        )
+        for name, text in texts.items()
+        if not hasattr(kind, name)
+    }
 
 
 def missing_part(kind: str, name: str, have: Iterable[str], unfinished: bool) -> UnknownAttributeError:

@@ -92,18 +92,10 @@ def _tape_bytes() -> int:
             kept = (*node.knowns, *node.saved.values())
         for x in kept:
             while isinstance(x, Handle):
-                x = _held(x)
+                x = getattr(x, "_known_value", None)  # none where its op has not run
             if x is not None and hasattr(x, "nbytes"):
                 arrays[id(x)] = int(x.nbytes)
     return sum(arrays.values())
-
-
-def _held(x: Any) -> Any:
-    """The value of a tensor, or None where its op has not run."""
-    try:
-        return object.__getattribute__(x, "_value")
-    except AttributeError:
-        return None
 
 
 def _most(singles: Counter[str]) -> str:

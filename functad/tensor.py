@@ -20,8 +20,8 @@ from functad.errors import (
     NotTrackedError,
     ShapeError,
 )
-from functad.habits import Count, Foreign, Grad
-from functad.hints import missing_attribute
+from functad.habits import Count, Foreign, Grad, Hosts
+from functad.hints import foreign_names
 from functad.keywords import explained
 from functad.methods import Methods
 from functad.operators import Operators
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from functad.gradients import Gradients
 
 
-class Tensor(Operators, Methods):
+class Tensor(Operators, Methods, metaclass=Hosts):
     """An immutable array that carries its autodiff context.
 
     Made by `fd.tensor`, `fd.zeros`, `fd.random.normal` and the like, or by operations on others.
@@ -210,16 +210,6 @@ class Tensor(Operators, Methods):
 
     else:
         grad = Grad()
-        requires_grad = Foreign(
-            "requires_grad",
-            "x = x.require_grad() or x = x.set_require_grad(False), for a model model.freeze('encoder.*'), "
-            "model.no_grad() or model.train()",
-        )
-        data = Foreign(
-            "data",
-            "x = x.at[...].set(value), for a parameter model = model.map(lambda p: p - rate * grads[p]), "
-            "model.replace({'fc.weight': value}) or model, state = opt.step(model, grads, state)",
-        )
 
     def grad_remove(self, grads: Gradients) -> Tensor | None:
         """Take its gradient out of `grads`."""
@@ -414,16 +404,8 @@ class Tensor(Operators, Methods):
             )
         return _restore, (np.array(self.numpy()), self.device, self.is_require_grad)
 
-    if not TYPE_CHECKING:  # type checkers are to see that the name is missing
-
-        def __getattr__(self, name):
-            if name in ("_value", "_context"):  # its op is recorded and has not run
-                entry = self._entry
-                return object.__getattribute__(self, name) if entry is None else entry.read(self, name)
-            raise missing_attribute(name, type(self))
-
-        def __dir__(self):
-            return [name for name in super().__dir__() if name not in _FOREIGN]
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     def __format__(self, spec: str) -> str:
         if spec and self.size == 1:
@@ -440,8 +422,8 @@ class Tensor(Operators, Methods):
         return printing.tensor_repr(self)
 
 
-_FOREIGN = ("data", "requires_grad")
-"""Attributes that are there for their errors."""
+for _name, _texts in foreign_names(Tensor).items():
+    setattr(Tensor, _name, Foreign(*_texts))
 
 
 def _restore(array: np.ndarray[Any, Any], device: Device, require_grad: bool) -> Tensor:

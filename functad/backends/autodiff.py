@@ -56,39 +56,40 @@ class Autodiff:
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Compute `op` on the values below, and record it if an input is tracked."""
         x = inputs[0]
-        if not pending.at_once and (x._entry or (x._value if x._backend is self else x)._backend.fuses):
+        if not pending.at_once and (x._entry or (x._known_value if x._backend is self else x)._backend.fuses):
             deferred = record_on(self, op, inputs, params)
             if deferred is not None:
                 return deferred
         lowered: Any
         contexts: Any
-        if len(inputs) == 2:  # written out, as are other things below: every op that is recorded comes by here
-            y = inputs[1]
-            if x._backend is self:
-                a, c = x._value, x._context
-                tracked = 2 + c.tracked  # one bit per input, under a leading 1
+        below = None
+        try:
+            if len(inputs) == 2:  # written out, as are other things below: every op that is recorded comes by here
+                y = inputs[1]
+                if x._backend is self:
+                    a, c = x._known_value, x._known_context
+                    tracked = 2 + c.tracked  # one bit per input, under a leading 1
+                else:
+                    a, c, tracked = x, None, 2
+                if y._backend is self:
+                    b, d = y._known_value, y._known_context
+                    tracked += tracked + d.tracked
+                else:
+                    b, d = y, None
+                    tracked += tracked
+                lowered, contexts = (a, b), (c, d)
+                if a._backend is b._backend and tracing.get() is None:
+                    below = a._backend
+            elif len(inputs) == 1 and x._backend is self:
+                a, c = x._known_value, x._known_context
+                tracked = 2 + c.tracked
+                lowered, contexts = (a,), (c,)
+                if tracing.get() is None:
+                    below = a._backend
             else:
-                a, c, tracked = x, None, 2
-            if y._backend is self:
-                b, d = y._value, y._context
-                tracked += tracked + d.tracked
-            else:
-                b, d = y, None
-                tracked += tracked
-            lowered, contexts = (a, b), (c, d)
-            below = a._backend if a._backend is b._backend and tracing.get() is None else None
-        elif len(inputs) == 1 and x._backend is self:
-            a, c = x._value, x._context
-            tracked = 2 + c.tracked
-            lowered, contexts = (a,), (c,)
-            below = a._backend if tracing.get() is None else None
-        else:
-            lowered = tuple([x._value if x._backend is self else x for x in inputs])
-            contexts = tuple([x._context if x._backend is self else None for x in inputs])
-            tracked = 1
-            for context in contexts:
-                tracked += tracked if context is None else tracked + context.tracked
-            below = None
+                lowered, contexts, tracked = self._parts(inputs)
+        except AttributeError:  # an input is recorded and has not run
+            lowered, contexts, tracked = self._parts(inputs)
         if tracked == 1 << len(inputs) or self.level[0] <= _unrecorded.get():
             return self._untracked(bind(op, lowered, params), contexts)
         plan = op.plans.get(tracked) or op.plan(tracked)
@@ -119,7 +120,7 @@ class Autodiff:
             simple = plan.simple
             if simple == MIXED and len(inputs) == 2:
                 first, second = plan.actions
-                kept = (a if first == KEEP else c, b if second == KEEP else d)
+                kept = ((lowered if first == KEEP else contexts)[0], (lowered if second == KEEP else contexts)[1])
             elif simple == MIXED:
                 kept = tuple([x if keep == KEEP else c for x, c, keep in zip(lowered, contexts, plan.actions)])  # noqa: B905
             else:
@@ -139,9 +140,18 @@ class Autodiff:
                 frame = frame.f_back
             node.where = frame.f_code, frame.f_lasti
         made = _new(Tensor)
-        made._backend, made._value, made._context = self, out, node
+        made._backend, made._known_value, made._known_context = self, out, node
         made._shape, made._dtype, made._entry = shape, dtype, None
         return made
+
+    def _parts(self, inputs: Sequence[Tensor]) -> tuple[Any, Any, int]:
+        """The inputs one level down, their contexts, and a bit for each that is tracked, under a leading 1."""
+        lowered = tuple([x._value if x._backend is self else x for x in inputs])
+        contexts = tuple([x._context if x._backend is self else None for x in inputs])
+        tracked = 1
+        for context in contexts:
+            tracked += tracked if context is None else tracked + context.tracked
+        return lowered, contexts, tracked
 
     def _record_parts(
         self,

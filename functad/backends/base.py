@@ -40,7 +40,10 @@ class BaseBackend(ABC):
         """Compute `op` now."""
         if op.base_run is not None:
             return op.base_run(self, inputs, params)
-        arrays = [x._value for x in inputs]
+        try:
+            arrays = [x._known_value for x in inputs]
+        except AttributeError:
+            arrays = [x._value for x in inputs]
         if inputs and inputs[0]._dtype is dtypes.float64:  # it may have outlived an enable_x64 block
             self.requires(dtypes.float64, op.name)
         try:
@@ -129,7 +132,7 @@ class BaseBackend(ABC):
                 self._numbers.clear()
             x = self._numbers[key] = self._scalar(value, dtype)
         elif self.transfers and type(x._value) is np.ndarray:
-            x._value = self.array(x._value, dtype)
+            x._known_value = self.array(x._value, dtype)
         return x
 
     def _scalar(self, value: complex, dtype: DType) -> Tensor:
@@ -198,8 +201,8 @@ def wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) 
     for array, (shape, dtype) in zip(arrays, types, strict=True):
         x = _new(Tensor)
         x._backend = backend  # one by one, which is quicker than a tuple of them
-        x._value = array
-        x._context = None
+        x._known_value = array
+        x._known_context = None
         x._shape = shape
         x._dtype = dtype
         x._entry = None

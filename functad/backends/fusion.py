@@ -452,7 +452,8 @@ class Fusion(BaseBackend):
             if type(node) is not Leaf or node.id in gradients:
                 return self._swept_on(recording, plan, results, release)
             g = gradients[node.id] = _new(Tensor)
-            g._backend, g._value, g._context, g._shape, g._dtype, g._entry = self, results[at], None, shape, dtype, None
+            g._backend, g._known_value, g._known_context, g._entry = self, results[at], None, None
+            g._shape, g._dtype = shape, dtype
             at += 1
         return Swept(gradients, [] if recording.tape.functional else [Origins(plan, recording)], set())
 

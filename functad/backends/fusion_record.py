@@ -51,11 +51,7 @@ class Token:
     def __init__(self, recording: Any, key: int):
         self.recording = recording
         self.key = key  # the place, or ~place for the tensor that one of the tape holds
-
-    def __getattr__(self, name: str) -> None:
-        """What is not known yet: a token is made for every op, so its slots are set only when there is need."""
-        if name not in Token.__slots__:
-            raise AttributeError(name)
+        self.array = self.context = None
 
     @property
     def place(self) -> int:
@@ -65,14 +61,14 @@ class Token:
     def read(self, x: Tensor, name: str) -> Any:
         """The value or context of `x`, whose op is recorded."""
         if x._backend.level == BASE:
-            x._value = self.recording.fusion.array_of(self) if self.array is None else self.array
+            x._known_value = self.recording.fusion.array_of(self) if self.array is None else self.array
             x._entry = None
-            return x._value
+            return x._known_value
         if name == "_value":
-            x._value = self._below(x)
-            return x._value
-        x._context = self.recording.fusion.context_of(self, x) if self.context is None else self.context
-        return x._context
+            x._known_value = self._below(x)
+            return x._known_value
+        x._known_context = self.recording.fusion.context_of(self, x) if self.context is None else self.context
+        return x._known_context
 
     def retain(self) -> None:
         """Have its gradient kept, as its context says."""
@@ -94,7 +90,7 @@ class Token:
         if array is None:
             array = fusion.array_of(self)
         if x._backend is fusion:
-            x._value, x._entry = array, None
+            x._known_value, x._entry = array, None
         else:
             x._backend.was_read = True
         found: np.ndarray[Any, Any] = fusion.host(array)
@@ -238,6 +234,7 @@ class Recording:
         token = _new(Token)
         token.recording = self
         token.key = place
+        token.array = token.context = None
         self.tokens.append(token)
         out = _new(Tensor)
         out._shape = state.shape
@@ -247,7 +244,7 @@ class Recording:
             out._backend = self.tape
         else:
             out._backend = self.fusion
-            out._context = None
+            out._known_context = None
         return out
 
     def known(self, x: Tensor) -> Any:
@@ -427,5 +424,5 @@ def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
     out._shape, out._dtype = type
     out._entry = token
     if base:
-        out._context = None
+        out._known_context = None
     return out
