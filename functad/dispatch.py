@@ -134,7 +134,7 @@ def bind(op: Op, inputs: Sequence[Any], params: tuple[Any, ...] = ()) -> Any:
     if len(inputs) > 1 and (len(inputs) > 2 or inputs[1]._backend is not top):
         for x in inputs:
             backend = x._backend
-            if backend is not top:
+            if backend is not top and (backend.level is not BASE or top.level is BASE):  # a constant decides nothing
                 if backend.level > top.level:
                     top = backend
                 elif backend.level == top.level:

@@ -195,6 +195,14 @@ class BaseBackend(ABC):
         return self.hardware
 
 
+def values_on(backend: Any, tensors: Sequence[Any]) -> list[Any]:
+    """The values of those tensors that are of this backend."""
+    try:
+        return [x._known_value for x in tensors if x._backend is backend]
+    except AttributeError:  # one is recorded and has not run
+        return [x._value for x in tensors if x._backend is backend]
+
+
 def wrapped(backend: BaseBackend, arrays: Sequence[Any], types: Sequence[Type]) -> tuple[Tensor, ...]:
     """Tensors of known types, made without a call for each, as small programs take little longer than these."""
     made = []

@@ -185,6 +185,8 @@ def split(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[S
 
 def unflatten(structures: Sequence[tree.Structure], leaves: Sequence[Any]) -> list[Any]:
     """One pytree per structure, from all their leaves in a row."""
+    if len(structures) == 1:
+        return [structures[0].unflatten(leaves)]
     return [tree.unflatten(s, part) for s, part in zip(structures, split(structures, leaves), strict=True)]
 
 

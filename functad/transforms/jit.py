@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from functad import dtypes, tree
-from functad.backends.base import refuse_donated, wrapped
+from functad.backends.base import refuse_donated, values_on, wrapped
 from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
@@ -31,6 +31,7 @@ from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, sty
 _MOST_KEPT = 512
 _TYPES = {Tensor, Param}
 _NUMBERS = (*dtypes.SCALARS, np.generic, np.ndarray, jax.Array)
+_LEAF = tree.flatten(0)[1]
 _config: Any = jax.config
 
 
@@ -122,7 +123,7 @@ class Jitted:
             outside, containers = self._look(last.readers) if last.readers else self._captures.look()
             if outside:
                 leaves += outside
-            arrays = [x._value for x in leaves if x._backend is base]
+            arrays = values_on(base, leaves)
             if len(arrays) != last.size or containers != last.containers:
                 return None
             if last.kinds is not None and [(x._shape, x._dtype) for x in leaves] != last.kinds:
@@ -311,6 +312,7 @@ class Jitted:
             tuple({id for id in ids_of(found) if id and id not in params[0] and id not in params[1]}),
             {},
             ends,
+            len(traced) == 1 and out_structure == _LEAF,
         )
 
     def _partition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -422,6 +424,8 @@ def _is_plain(x: Any) -> bool:
 
 def _result(entry: Entry, outs: Sequence[Any], params: Any) -> Any:
     """What the function returns, with the ids that its Params have in this call."""
+    if entry.single:
+        return outs[0]
     results = outs if entry.outputs is None else [outs[o] if type(o) is int else o for o in entry.outputs]
     if params is not entry.ids and (entry.made or params != entry.ids):
         with renamed(entry.ids, params, entry.made):
@@ -431,9 +435,14 @@ def _result(entry: Entry, outs: Sequence[Any], params: Any) -> Any:
 
 def _differentiated(entry: Entry, gradient: Gradient, structures: Any, outs: Any, params: Any) -> Any:
     """The value, the aux and the gradients."""
-    value, count = _result(entry, outs[: gradient.visible], params), gradient.visible
-    value, aux = value if gradient.has_aux else (value, None)
-    grads = outs[count:] if gradient.order is None else [None if i is None else outs[i] for i in gradient.order]
+    if entry.single:
+        value, aux = outs[0], None
+    else:
+        value = _result(entry, outs[: gradient.visible], params)
+        value, aux = value if gradient.has_aux else (value, None)
+    grads = (
+        outs[gradient.visible :] if gradient.order is None else [None if i is None else outs[i] for i in gradient.order]
+    )
     return value, aux, unflatten(structures, grads)
 
 

@@ -24,7 +24,8 @@ class Entry:
     ids: tuple[Any, ...]  # of the Params it was written down with
     made: tuple[Any, ...]  # ids of the Params it makes
     gradients: dict[Any, Gradient]  # by the structure of the arguments, and which are differentiated
-    ends: Any = None  # which outputs are not recorded on the tapes of devices, and what they are
+    ends: Any  # which outputs are not recorded on the tapes of devices, and what they are
+    single: bool  # whether the result is the one output, and no container
 
 
 @dataclass(slots=True)
