@@ -184,6 +184,14 @@ class Device(metaclass=_Made):
             text += ".gradient_checkpointing()"
         return text
 
+    if not TYPE_CHECKING:  # type checkers are to see that it is none
+
+        def __enter__(self):
+            raise ArgumentTypeError("a Device is no context manager: write with fd.set_default_device(device): ...")
+
+        def __exit__(self, *exc):
+            """Never reached; without it Python would not ask `__enter__`."""
+
 
 class set_default_device(AbstractContextManager["set_default_device"]):
     """Make new tensors on `device`, from now on or inside a `with` block.

@@ -57,6 +57,7 @@ _INSTEAD = {
     "p": "ord=",
     "requires_grad_": "x.require_grad()",
     "kernel": "kernel_size=",
+    "size": "shape=",
     "rate": "p= for dropout, learning_rate= for an optimiser",
 }
 
@@ -75,6 +76,7 @@ _OF = {
         "call is fd.checkpoint(f)(x); random numbers and names are as they were when it runs again"
         for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "context_fn", "debug")
     },
+    **{("normal", name): "mean + std * fd.random.normal(key, shape)" for name in ("loc", "scale", "mean", "std")},
     ("sgd", "dampening"): "the call without it: the momentum is not dampened",
 }
 """What holds for one function alone."""
@@ -147,8 +149,11 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
     return call  # type: ignore[return-value]
 
 
-def explain(names: dict[str, Any]) -> None:
-    """Let the functions of a module with an axis refuse another library's arguments so.
+AXES = frozenset({"axis", "axes", "keepdims"})
+
+
+def explain(names: dict[str, Any], having: frozenset[str] | None = AXES) -> None:
+    """Let the functions of a module that have one of some arguments (None: all) refuse another library's so.
 
     One of the module's own files is replaced there too; one of another package is left there as it is,
     and the new one says that it is from here. So each is found, by pickle, where it is said to be.
@@ -158,7 +163,7 @@ def explain(names: dict[str, Any]) -> None:
     for name, value in list(names.items()):
         if name.startswith("_") or not inspect.isfunction(value) or hasattr(value, "__wrapped__"):
             continue
-        if value not in made and not _AXES.isdisjoint(inspect.signature(value).parameters):
+        if value not in made and (having is None or not having.isdisjoint(inspect.signature(value).parameters)):
             made[value] = new = explained(value)
             home = vars(sys.modules[value.__module__])
             if f"{value.__module__}.".startswith(f"{here}.") and home.get(new.__name__) is value:
@@ -166,6 +171,3 @@ def explain(names: dict[str, Any]) -> None:
             else:
                 new.__module__, new.__qualname__ = here, name
         names[name] = made.get(value, value)
-
-
-_AXES = {"axis", "axes", "keepdims"}

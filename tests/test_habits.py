@@ -184,6 +184,17 @@ REFUSED = {
     "fnp.mean(keepdim=)": (lambda h: fd.numpy.mean(h.x, keepdim=True), "write keepdims="),
     "fnp.sort(dim=)": (lambda h: fd.numpy.sort(h.x, dim=1), "write axis="),
     "fnp.flip(dim=)": (lambda h: fd.numpy.flip(h.x, dim=1), "write axis="),
+    "random.normal(size=)": (
+        lambda h: fd.random.normal(fd.random.key(0), size=3),
+        "normal: there is no argument 'size'; write shape=",
+    ),
+    "random.normal(loc=)": (
+        lambda h: fd.random.normal(fd.random.key(0), loc=3),
+        "write mean + std * fd.random.normal(key, shape)",
+    ),
+    "jit(static=)": (lambda h: fd.jit(abs, static=1), "the arguments are fn, static_argnums, static_argnames, donate"),
+    "scan(len=)": (lambda h: fd.scan(abs, 0.0, None, len=1), "the arguments are f, init, xs, length, reverse, unroll"),
+    "with Device": (lambda h: fd.Device.cpu().__enter__(), "write with fd.set_default_device(device): ..."),
     "fnp.transpose(dims=)": (lambda h: fd.numpy.transpose(h.x, dims=(1, 0)), "transpose: there is no argument 'dims'"),
     "fnp.linalg.norm(dim=)": (lambda h: fd.numpy.linalg.norm(h.x, dim=1), "write axis="),
     "fnp.fft.fft(dim=)": (lambda h: fd.numpy.fft.fft(h.x, dim=1), "write axis="),

@@ -234,6 +234,13 @@ def test_donation():
     assert y.tolist() == [2.0] * 3
 
 
+def test_one_tensor_cannot_be_donated_twice():
+    x = fd.ones(3)
+    with pytest.raises(fd.errors.DonatedError, match="in two places"):
+        jit(lambda x, y: (x + y, x - y), donate_argnums=(0, 1))(x, x)
+    assert x.tolist() == [1.0] * 3
+
+
 def test_python_numbers_stay_weak():
     half = fd.tensor([1.0], dtype="float16")
     assert jit(lambda x, k: x * k)(half, 2.0).dtype == half.dtype

@@ -53,7 +53,7 @@ class BaseBackend(ABC):
         except (TypeError, ValueError, IndexError) as error:
             refuse(op, inputs, params, error)
         except RuntimeError:
-            refuse_donated(op.name, arrays)
+            refuse_donated(op.name, arrays, op.donate)
             raise
         if type(out) is tuple:
             if op.out_types is not None:
@@ -229,14 +229,19 @@ def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
         )
 
 
-def refuse_donated(where: str, arrays: Sequence[Any]) -> None:
-    """Raise if one of the arrays has no memory any more."""
+def refuse_donated(where: str, arrays: Sequence[Any], donate: Sequence[int] = ()) -> None:
+    """Raise if one of the arrays has no memory any more, or if one that is donated is there twice."""
     for x in arrays:
         if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and x.is_deleted():
             raise DonatedError(
                 f"{where}: a tensor of {x.dtype}{list(x.shape)} has no value any more, since a jitted function took its "
                 "memory over (donate_argnums). Use what that call returned, or leave donate_argnums out."
             ) from None
+    if any(arrays[i] is x for i in donate for j, x in enumerate(arrays) if j != i):
+        raise DonatedError(
+            f"{where}: one tensor is passed in two places, and its memory is to be taken over (donate_argnums), which can "
+            "happen once. Pass x + 0 in one of them, or leave donate_argnums out."
+        ) from None
 
 
 def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exception) -> NoReturn:

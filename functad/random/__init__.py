@@ -14,6 +14,7 @@ import typing as _typing
 
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
+from functad.keywords import explain as _explain
 from functad.random.continuous import cauchy as cauchy
 from functad.random.continuous import double_sided_maxwell as double_sided_maxwell
 from functad.random.continuous import exponential as exponential
@@ -57,6 +58,8 @@ from functad.random.keys import fold_in as fold_in
 from functad.random.keys import key as key
 from functad.random.keys import seed as seed
 from functad.random.keys import split as split
+
+_explain(globals(), having=None)
 
 
 def __dir__() -> list[str]:

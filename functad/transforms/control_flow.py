@@ -14,6 +14,7 @@ from functad import dtypes, tree
 from functad.backends.staged import StagedOp
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, ShapeError, StructureError
+from functad.keywords import explained
 from functad.ops.arithmetic import maximum, minimum
 from functad.ops.logic import not_equal
 from functad.ops.operand import operand
@@ -25,6 +26,7 @@ from functad.transforms.control_ops import cond_op
 from functad.transforms.loops import bounds, run_scan, run_while
 
 
+@explained
 def scan(
     f: Callable[[Any, Any], Any],
     init: Any,
@@ -56,6 +58,7 @@ def scan(
     return run_scan("scan", f, init, xs, length, reverse, unroll, "carry{}".format)
 
 
+@explained
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
@@ -89,6 +92,7 @@ def fori_loop(
     return run_while("fori_loop", lambda c: c[0] < end, lambda c: step(c, None)[0], (start, init_val), name)[1]
 
 
+@explained
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """`while cond_fun(value): value = body_fun(value)`; gives the last value.
 
@@ -106,6 +110,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return run_while("while_loop", cond_fun, body_fun, init_val, "init_val{}".format)
 
 
+@explained
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`.
 
@@ -127,6 +132,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return _choose("cond", index if isinstance(index, Handle) else bool(index), branches, operands)
 
 
+@explained
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`; an index out of range takes the nearest branch. See `cond`.
 

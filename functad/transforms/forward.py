@@ -127,6 +127,7 @@ class Pushforward:
         return f"<pushforward of {types}>"
 
 
+@explained
 def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """The value of `fn(*primals)`, and its derivative there as a linear function of tangents.
 

@@ -16,6 +16,7 @@ from functad.backends.trace import Program, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_tensor, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
+from functad.keywords import explained
 from functad.levels import deeper
 from functad.ops.op import Type
 from functad.ops.operand import operand
@@ -31,6 +32,7 @@ _MOST_KEPT = 256
 # --- from JAX
 
 
+@explained
 def from_jax(
     fn: Callable[..., Any], static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = ()
 ) -> Callable[..., Any]:
@@ -174,6 +176,7 @@ def _defined(fn: Any) -> str:
 # --- to JAX
 
 
+@explained
 def to_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A functad function as a pure JAX function of pytrees of arrays.
 

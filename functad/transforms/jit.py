@@ -18,6 +18,7 @@ from functad.backends.trace import Trace, open_trace
 from functad.device import Device
 from functad.dispatch import Handle, base_backend, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
+from functad.keywords import explained
 from functad.levels import BASE, deeper
 from functad.ops.operand import as_array, operand
 from functad.ops.rules import is_strict
@@ -147,7 +148,7 @@ class Jitted:
             self._last = None
             return None
         except (RuntimeError, ValueError):
-            refuse_donated(op.name, arrays)
+            refuse_donated(op.name, arrays, op.donate)
             raise
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], only_plain: bool = False) -> Any:
@@ -380,6 +381,7 @@ class Jitted:
         return f"<jit {self._name}: {self.compilations} compilation(s)>"
 
 
+@explained
 def jit(
     fn: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),

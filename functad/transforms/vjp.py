@@ -9,6 +9,7 @@ from typing import Any
 from functad import tree
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import base_tensor
+from functad.keywords import explained
 from functad.param import leaves_on
 from functad.tape import AnyNode
 from functad.transforms.arguments import (
@@ -79,6 +80,7 @@ class Pullback:
         return f"<pullback of {types}>"
 
 
+@explained
 def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """The value of `fn(*primals)`, and the function that pulls cotangents back to the primals.
 
