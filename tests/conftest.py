@@ -19,6 +19,7 @@ QUICK += ["--xla_cpu_parallel_codegen_split_count=1"]
 if version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
     QUICK += ["--xla_cpu_use_fusion_emitters=false"]
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {' '.join(QUICK)}".strip()
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait busily for matrices larger than those of tests
 
 import functad as fd  # noqa: E402  # XLA reads its flags once
 from functad.levels import open_depth  # noqa: E402

@@ -72,7 +72,7 @@ def test_char_transformer_and_its_adapters(run, monkeypatch):
         monkeypatch.setattr(char, name, value)
     lora = importlib.import_module("lora")
     monkeypatch.setattr(lora, "CONTEXT", 32)
-    report = run("char_transformer", "--steps", "500")
+    report = run("char_transformer", "--steps", "400")
     loss, entropy = re.search(r"held-out text (\S+) nats per character; single characters: (\S+)", report).groups()
     assert float(loss) < 0.8 * float(entropy)
     assert re.search(r"---\nThe .", report)
@@ -92,7 +92,7 @@ def test_vae(run):
 
 
 def test_pinn(run):
-    report = run("pinn", "--steps", "800")  # exits with an error above 2%
+    report = run("pinn", "--steps", "600")  # exits with an error above 2%
     assert float(re.search(r"relative error of the solution (\S+)%", report)[1]) < 2
     assert drawn("pinn-out/solution.png")
 
