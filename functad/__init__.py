@@ -18,6 +18,7 @@ from functad import special as special
 from functad import testing as testing
 from functad.backends import autodiff as _autodiff  # a device finds its backends once they are imported
 from functad.backends import fusion as _fusion
+from functad.backends import fusion_nested as _fusion_nested
 from functad.backends import numpy as _numpy
 from functad.backends import xla as _xla
 from functad.creation import arange as arange

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from functad.dispatch import base_tensor, bind, pending, run_closed, tracing
 from functad.dtypes import is_inexact
 from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
-from functad.levels import Level, _unrecorded
+from functad.levels import BASE, Level, _unrecorded
 from functad.ops.op import KEEP, MIXED, TYPE, Cost, Op, Plan, Type
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
@@ -21,6 +21,9 @@ from functad.ops.transfer import cut_op, stop_gradient
 from functad.source import OURS
 from functad.tape import AnyNode, Cut, Leaf, Leaves, Node, Origin, Part, Requirement, depends_on, fresh_id
 from functad.tensor import Tensor
+
+OVER: list[Callable[[Any, Tensor], None]] = []
+"""How a tape over another level begins to record its ops; see `fusion_nested`."""
 
 _MOST_ORIGINS = 8
 _MOST_RECOMPUTED = 8  # ops in a row
@@ -38,6 +41,7 @@ class Autodiff:
     is_tape = True
     fuses = False
     records = True  # whether devices that fuse may record its ops
+    nested: Any = None  # the recording of a tape that does not lie directly on a device
     was_read = False  # whether a value was taken off a tensor of it, so that what follows from that is a constant
 
     def __init__(self, level: Level, strategy: GradientCheckpointing = GradientCheckpointing.DISABLED):
@@ -237,6 +241,8 @@ class Autodiff:
 
     def leaf(self, x: Tensor) -> Tensor:
         """`x` as a leaf of this tape whose gradient is wanted."""
+        if (self.level[0] > 1 or x._backend.level != BASE) and self.functional and self.records:
+            OVER[0](self, x)
         made = Tensor(self, x, Leaf(x._shape, x._dtype, Requirement.GRAD), x._shape, x._dtype)
         if (entry := x._entry) is not None:
             made._entry = entry.leaf
@@ -251,6 +257,9 @@ class Autodiff:
         self.closed = True
         self.is_tape = False
         self.run = run_closed  # type: ignore[method-assign]  # costs the open tape nothing
+        if self.nested is not None:
+            self.nested.close()
+            self.nested = None
 
     def resolve(self, x: Tensor) -> Tensor | None:
         return x._value if self.closed else None
@@ -280,7 +289,7 @@ class Autodiff:
 
     def detach(self, x: Tensor) -> Tensor:
         """`x` without its history; a leaf that requires grad becomes a new one that does."""
-        if (entry := x._entry) is not None and entry.deferred and not self.closed:
+        if (entry := x._entry) is not None and entry.recorded and not self.closed:
             return bind(cut_op, (x,))
         context = x._context
         value = stop_gradient(x._value) if self.functional else x._value.detach()
@@ -327,9 +336,9 @@ class Autodiff:
     def _deferred(self, x: Tensor, release: bool) -> Gradients | None:
         """The gradients of a tensor whose op has not run yet, by the structure of the whole."""
         entry = x._entry
-        if entry is None or not entry.deferred:
+        if entry is None or not entry.recorded:
             return None
-        found = entry.recording.fusion.pull(x, release)
+        found = entry.pull(x, release)
         return None if found is None else Gradients.of(self.level, found)
 
     def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:

@@ -72,7 +72,7 @@ class Fusion(BaseBackend):
         self.transfers = xla.transfers
         self.sharding = jax.sharding.SingleDeviceSharding(xla.jax_device)
         self.states = 0
-        self._roots = {False: State(), True: State()}  # by the precision mode: results have other dtypes
+        self._roots: dict[Any, State] = {}
         self._seen: set[Any] = set()
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
         self.compiler = Compiler()
@@ -99,11 +99,11 @@ class Fusion(BaseBackend):
             recording.fusion.end(recording)
         self.compiler.singles[op.name] += 1
 
-    def root(self, x64: bool) -> State:
-        """Where recordings start."""
+    def root(self, x64: bool, nested: bool = False) -> State:
+        """Where recordings start, those of inner tapes elsewhere; by the precision mode, as results have other dtypes."""
         if self.states > _MOST_STATES:
             self._prune()
-        return self._roots[x64]
+        return self._roots.get((x64, nested)) or self._roots.setdefault((x64, nested), State())
 
     def kind(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool = False) -> Kind:
         """What a tensor from outside is to recordings."""
@@ -122,7 +122,7 @@ class Fusion(BaseBackend):
 
     def _prune(self) -> None:
         """Forget the structures; those that are in use come back."""
-        self._roots = {False: State(), True: State()}
+        self._roots = {}
         self.states = 0
         self.compiler.clear()
 

@@ -42,7 +42,8 @@ class Token:
     """Stands for a recorded result: its place in the recording, then its array."""
 
     __slots__ = ("array", "context", "key", "recording")
-    deferred = True  # its tensor is an op's output, which may not have been computed
+    recorded = True  # its tensor is an op's output, which may not have been computed
+    deferred = True  # ... and lies directly on the device
     leaf = None
     array: Any
     context: Any  # on the tape, once the recording has ended
@@ -69,6 +70,11 @@ class Token:
             return x._known_value
         x._known_context = self.recording.fusion.context_of(self, x) if self.context is None else self.context
         return x._known_context
+
+    def pull(self, x: Tensor, release: bool) -> Swept | None:
+        """The gradients of `x`, by the structure of what was recorded; None if backward must walk the tape."""
+        found: Swept | None = self.recording.fusion.pull(x, release)
+        return found
 
     def retain(self) -> None:
         """Have its gradient kept, as its context says."""
@@ -154,6 +160,8 @@ class Recording:
         "tokens",
         "x64",
     )
+
+    direct = True  # on the device: what it records is compiled as it is
 
     def __init__(self, fusion: Any, tape: Any):
         self.fusion = fusion
@@ -302,6 +310,10 @@ class Recording:
         pieces: list[tuple[AnyNode, Any, bool]] = self.fusion.pull_recorded(self, g, release, found)
         return pieces
 
+    def end(self) -> None:
+        """Run what was recorded."""
+        self.fusion.end(self)
+
     def forget(self) -> None:
         """Take back tensors from outside whose op was not recorded."""
         while self.places is not None and len(self.knowns) > self.state.count:
@@ -391,9 +403,9 @@ def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) ->
     op, params = key[:2]
     try:
         if recording.x64 != dtypes.x64_enabled():  # JAX's own switch was used
-            recording.fusion.end(recording)
+            recording.end()
         elif None not in key[2:]:
-            state = extend(recording.fusion, recording.state, recording.x64, tape, key)
+            state = extend(recording, tape, key)
     except (TypeError, ValueError, IndexError) as error:
         if isinstance(error, FunctadError):
             raise

@@ -35,7 +35,7 @@ class Kind:
 
     __slots__ = ("dtype", "leaf", "recording", "role", "scalar", "shape")
     context = ()
-    deferred = False
+    recorded = deferred = False
     leaf: Kind | None  # of a leaf of a tape over such a tensor
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, role: int, scalar: bool, recording: Any):
@@ -117,8 +117,9 @@ class State:
         return state.tracked[place - state.first]
 
 
-def extend(fusion: Any, parent: State, x64: bool, tape: Any, key: Any) -> State | None:
+def extend(recording: Any, tape: Any, key: Any) -> State | None:
     """The state after an op that was not met here before; raises if it does not fit its inputs."""
+    fusion, parent, x64 = recording.fusion, recording.state, recording.x64
     op: Op = key[0]
     params: tuple[Any, ...] = key[1]
     if op.base_run is not None or op.whole:
@@ -147,7 +148,7 @@ def extend(fusion: Any, parent: State, x64: bool, tape: Any, key: Any) -> State 
     if dtypes.float64 in [t.dtype for t in given]:
         fusion.requires(dtypes.float64, op.name)
     made = abstract(op, params, given, x64)
-    state.novel = fusion.is_novel(op, params, given)
+    state.novel = fusion.is_novel(op, params, given) if recording.direct else 0
     single = type(made) is Type
     outs: tuple[Type, ...] = (made,) if single else made
     smooth = tape is not None and op.differentiable and any(wanted)

@@ -163,12 +163,17 @@ class Plan:
 
         return evaluate
 
-    def backward(self, fusion: Any) -> Callable[..., Any]:
-        """A function of arrays that computes the live results and the gradients of what it `reached`."""
+    def program(self, fusion: Any) -> Program:
+        """What computes the live results and the gradients of what it `reached`."""
         program, variables = self._traced(fusion)
-        given = {variables[p]: p for p in self.saved if p in variables}
+        given = {variables[p]: p for p in self.saved if p in variables} if self.seeds else {}
         inside, read = _cut(program, given)
         self.reads_saved = [given[x] for x in read]
+        return inside
+
+    def backward(self, fusion: Any) -> Callable[..., Any]:
+        """The same as a function of arrays."""
+        inside = self.program(fusion)
 
         def whole(*arrays: Any) -> Any:
             return inside.call(_call, arrays)
@@ -189,7 +194,8 @@ class Plan:
             inputs = [trace.input(k.shape, k.dtype) for k in self.inputs]
             seeds = [trace.input(*t) for t in self.seeds]
             values, gradients = self.gradients(inputs, seeds)
-            program = trace.program([*[values[p] for p in self.live], *gradients])
+            saved = () if self.seeds else self.saved
+            program = trace.program([*[values[p] for p in (*self.live, *saved)], *gradients])
             return program, {p: x._value for p, x in enumerate(values) if x is not None and x._backend is trace}
 
     def gradients(self, variables: Sequence[Any], seeds: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -353,7 +359,7 @@ def snapshot(recording: Recording) -> Recording:
         setattr(copy, name, getattr(recording, name))
     copy.knowns = recording.knowns[: copy.state.count]
     copy.tokens = None
-    copy.leaves = _leaves(copy)  # the contexts it depends on are made before it
+    copy.leaves = leaves_of(copy)  # the contexts it depends on are made before it
     copy.id = fresh_id()
     return copy
 
@@ -361,8 +367,8 @@ def snapshot(recording: Recording) -> Recording:
 def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     """Make a recording that has ended a node of its tape; its results that the tape follows, by place."""
     recording.id = fresh_id()
-    _keep(recording, plan, plan.followed)
-    recording.leaves = _leaves(recording)
+    keep_needed(recording, plan, plan.followed)
+    recording.leaves = leaves_of(recording)
     types = dict(zip(plan.live, plan.types, strict=True))
     parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
     if plan.differ:
@@ -370,14 +376,15 @@ def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     return parts
 
 
-def _keep(recording: Recording, plan: Plan, places: Sequence[int]) -> None:
+def keep_needed(recording: Recording, plan: Plan, places: Sequence[int]) -> None:
     """Keep what backward needs from the results at some places."""
     needed = plan.needs[places[0]] if len(places) == 1 else frozenset().union(*[plan.needs[p] for p in places])
     recording.knowns = [x if p in needed else None for x, p in zip(recording.knowns, plan.places)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
     recording.saved = {p: x for p, x in recording.saved.items() if p in needed}
 
 
-def _leaves(recording: Recording) -> Leaves:
+def leaves_of(recording: Recording) -> Leaves:
+    """The leaves that what it recorded depends on."""
     contexts = [x._context for x in recording.knowns if x is not None and x._backend is recording.tape]
     return tuple([c.leaves for c in contexts if c.tracked])
 
@@ -389,7 +396,7 @@ def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     if not alive:  # it goes itself
         return
     local.dropped.append(recording.knowns)
-    _keep(recording, plan, alive)
+    keep_needed(recording, plan, alive)
     if not local.dropping:  # what this lets go of may call this: one after the other, however long the chain
         try:
             local.dropping = True
