@@ -108,7 +108,7 @@ class Token:
         if self.array is None and local.recording is recording:
             inner = Token(recording, ~self.place)
             recording.more.append(inner)
-            return _pending(recording.fusion, inner, Type(x._shape, x._dtype), base=True)
+            return pending_tensor(recording.fusion, inner, Type(x._shape, x._dtype), base=True)
         array = recording.fusion.array_of(self) if self.array is None else self.array
         return Tensor(recording.fusion, array, None, x._shape, x._dtype)
 
@@ -328,7 +328,7 @@ def record(fusion: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...
         if local.at_once:
             local.at_once -= local.at_once > 1  # the last one goes when a value is looked at
             return None
-        recording = _ready(fusion, None)
+        recording = ready(fusion, None)
     return _step(recording, None, op, inputs, params)
 
 
@@ -342,7 +342,7 @@ def record_on(tape: Any, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ..
             base = x._value._backend if x._backend is tape else x._backend
             if not getattr(base, "fuses", False):
                 return None
-        recording = _ready(base, tape)
+        recording = ready(base, tape)
     if tape.level[0] <= _unrecorded.get() or tracing.get() is not None:
         return None
     return _step(recording, tape, op, inputs, params)
@@ -356,7 +356,7 @@ def _step(recording: Recording, tape: Any, op: Op, inputs: Sequence[Tensor], par
         if local.recording is not recording:  # that, or reading a value, has ended it
             return record(recording.fusion, op, inputs, params) if tape is None else record_on(tape, op, inputs, params)
         key = (op, params, *parts)
-        state = recording.state.after.get(key) or _add(recording, tape, key, inputs)
+        state = recording.state.after.get(key) or add(recording, tape, key, inputs)
         return None if state is None else recording.goes(state)
     except BaseException:
         recording.forget()
@@ -369,10 +369,10 @@ def _several(recording: Recording, state: State) -> Any:
     for i, t in enumerate(state.types):
         token = Token(recording, state.first + i)
         recording.tokens.append(token)
-        outs.append(_pending(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
+        outs.append(pending_tensor(recording.tape if state.taped else recording.fusion, token, t, not state.taped))
     if state.piece and getattr(recording.tape, "balanced", False):
         recording.state = state.at_end()  # backward computes one piece again at a time
-    elif state.heavy and not state.full and _alone(recording) >= LOOK_BYTES:
+    elif state.heavy and not state.full and alone(recording) >= LOOK_BYTES:
         recording.fusion.end(recording)  # what the program has dropped must not be kept here until it reads a value
     if state.full:
         recording.fusion.end(recording)
@@ -391,13 +391,13 @@ _OURS = next(n for n in range(9) if not referenced([Token(None, 0)], n))
 """What `getrefcount` says there of what nothing but a list refers to; it differs between Pythons."""
 
 
-def _alone(recording: Recording) -> int:
+def alone(recording: Recording) -> int:
     """The bytes of the tensors from outside that nothing but a recording holds."""
     all, held = [sum([x.nbytes for x in xs]) for xs in (recording.knowns, referenced(recording.knowns))]
     return all - held
 
 
-def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) -> State | None:
+def add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) -> State | None:
     """A new state; None if the op cannot be recorded. Raises if it does not fit its inputs."""
     state = None
     op, params = key[:2]
@@ -418,7 +418,7 @@ def _add(recording: Recording, tape: Any, key: Any, inputs: Sequence[Tensor]) ->
     return state
 
 
-def _ready(fusion: Any, tape: Any) -> Recording:
+def ready(fusion: Any, tape: Any) -> Recording:
     """The recording of this thread that takes ops of `fusion` and `tape`."""
     recording = local.recording
     if recording is not None and recording.fusion is fusion and recording.tape is None:
@@ -430,7 +430,8 @@ def _ready(fusion: Any, tape: Any) -> Recording:
     return recording
 
 
-def _pending(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
+def pending_tensor(backend: Any, token: Token, type: Type, base: bool) -> Tensor:
+    """A tensor that `token` stands for, of the base or of a tape."""
     out = _new(Tensor)
     out._backend = backend
     out._shape, out._dtype = type
