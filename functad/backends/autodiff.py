@@ -9,7 +9,7 @@ from typing import Any
 
 from functad.backends.fusion_record import record_on
 from functad.device import DECORATORS, Device, GradientCheckpointing
-from functad.dispatch import base_tensor, bind, pending, run_closed, tracing
+from functad.dispatch import base_backend, bind, pending, run_closed, tracing
 from functad.dtypes import is_inexact
 from functad.errors import DTypeError, LevelError, NotALeafError, NotTrackedError, ShapeError
 from functad.gradients import Gradients
@@ -342,7 +342,7 @@ class Autodiff:
         return None if found is None else Gradients.of(self.level, found)
 
     def _sweep(self, x: Tensor, seed: Tensor, release: bool) -> Gradients:
-        found = base_tensor(x)._backend.sweep([(x._context, seed)], [x._value], release)
+        found = base_backend(x).sweep([(x._context, seed)], [x._value], release)
         return Gradients.of(self.level, found)
 
 

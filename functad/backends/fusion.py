@@ -35,6 +35,7 @@ from functad.backends.fusion_structure import (
     snapshot,
     summary,
 )
+from functad.backends.fusion_written import written_plan
 from functad.backends.pulls import Pulls
 from functad.backends.xla import Xla, compiled
 from functad.device import FUSED
@@ -272,6 +273,9 @@ class Fusion(BaseBackend):
         inputs = [x._value if taped else x for x, taped in zip(knowns, plan.on_tape, strict=True)]
         plain = tracing.get() is None and all([c._backend is self for c in cotangents])  # noqa: C419
         if not plain:
+            if tracing.get() is None and (program := written_plan(plan, recording)) is not None:
+                saved = [Tensor(self, recording.saved[p], None, *plan.types_at[p]) for p in plan.reads_saved]
+                return program.play([*inputs, *cotangents, *saved])
             return plan.gradients(inputs, cotangents)[1]
         arrays = [x._value for x in (*inputs, *cotangents)]
         if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419

@@ -13,13 +13,12 @@ from weakref import WeakSet
 
 from functad import dtypes
 from functad.backends.autodiff import OVER, Autodiff
-from functad.backends.fusion_record import Recording, Token, add, alone, immediate, pending_tensor, referenced
+from functad.backends.fusion_record import Recording, Token, add, alone, pending_tensor, referenced
 from functad.backends.fusion_state import CONSTANT, LOOK_BYTES, TRACKED, UNTRACKED, Kind, State
 from functad.backends.fusion_structure import Plan, keep_needed, leaves_of
-from functad.backends.fusion_written import Written
+from functad.backends.fusion_written import written_plan
 from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
-from functad.errors import ConcreteValueError
 from functad.levels import _unrecorded
 from functad.ops.op import Op
 from functad.tape import AnyNode, Leaf, Part, Swept, fresh_id, sweep
@@ -37,10 +36,10 @@ class Inner(Token):
         if self.array is None:
             nested.end()
         if name == "_context":
-            x._context = nested.context_of(self, x)
-            return x._context
-        x._value = nested.value_of(self.place) if self.array is None else self.array
-        return x._value
+            x._known_context = nested.context_of(self, x)
+            return x._known_context
+        x._known_value = nested.value_of(self.place) if self.array is None else self.array
+        return x._known_value
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
         found: Swept | None = self.recording.gradients(self)
@@ -146,8 +145,6 @@ class Nested(Recording):
             return self._computed(plan)
 
     def _computed(self, plan: Plan) -> list[Tensor]:
-        if plan.made is None and plan.followed:
-            plan.save(self.fusion)
         outs = self._play(plan, ())
         if outs is None:
             outs = plan.gradients(self._below(plan), ())[0]
@@ -216,12 +213,9 @@ class Nested(Recording):
 
     def _play(self, plan: Plan, seeds: Sequence[Tensor]) -> list[Tensor] | None:
         """What the plan's program makes of the tensors below the tape; None if it could not be written down."""
-        if plan.made is None and not plan.refused:
-            plan.made = _program(plan, self)
-            plan.refused = plan.made is None
-        if plan.refused:
+        program = written_plan(plan, self)
+        if program is None:
             return None
-        program: Written = plan.made
         return program.play([*self._below(plan), *seeds, *[self.saved[p] for p in plan.reads_saved]])
 
 
@@ -237,17 +231,6 @@ class _Recorded:
     def __exit__(self, *exc: object) -> None:
         _unrecorded.reset(self.tokens[0])
         tracing.reset(self.tokens[1])
-
-
-def _program(plan: Plan, nested: Nested) -> Written | None:
-    fusion = nested.fusion
-    with immediate(nested.x64):
-        try:
-            program = plan.program(fusion)
-        except ConcreteValueError:
-            return None
-    known = len(plan.inputs) + len(plan.seeds) + len(plan.reads_saved)
-    return Written(program, fusion) if len(program.inputs) == known else None
 
 
 _open: WeakSet[Nested] = WeakSet()

@@ -93,6 +93,7 @@ class Plan:
         self.made: Any = None  # what the compiler made of it
         self.by_op: Any = None
         self.call: Any = None
+        self.written: Any = None  # as a program for tensors of any level; False if it cannot be
         self.reached: list[tuple[int, Type]] = []  # where gradients go: a tensor from outside, or ~place
         self.reads_saved: list[int] = []  # of the results of costly ops
         self.behind: list[bool] = []  # ... and whether through an op that guards
@@ -108,7 +109,7 @@ class Plan:
 
     def forget(self) -> None:
         """Let go of the executables."""
-        self.call = self.made = self.done = self.by_op = None
+        self.call = self.made = self.done = self.by_op = self.written = None
         self.met = self.bytes = self.novel = 0
         self.kept = False
 

@@ -14,6 +14,7 @@ from functad.backends.batch import Batch
 from functad.backends.forward import Forward
 from functad.backends.fusion_record import Recording, Token, immediate, pending_tensor, ready
 from functad.backends.fusion_state import Kind, State
+from functad.backends.fusion_structure import Plan
 from functad.backends.trace import Program, Trace, open_trace
 from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
@@ -202,6 +203,23 @@ def written(fusion: Any, write: Callable[[Trace], tuple[list[Tensor], list[int]]
             return None
         program = trace.program(outs)
         return None if trace.hidden else Written(program, fusion, marks)
+
+
+def written_plan(plan: Plan, recording: Recording) -> Written | None:
+    """What a plan computes, from the tensors below the tape; None if it cannot be written down."""
+    if plan.written is None:
+        plan.written = False
+        with immediate(recording.x64):
+            try:
+                if plan.followed and not plan.roots:
+                    plan.save(recording.fusion)
+                program = plan.program(recording.fusion)
+            except ConcreteValueError:
+                return None
+        if len(program.inputs) == len(plan.inputs) + len(plan.seeds) + len(plan.reads_saved):  # and none from outside
+            plan.written = Written(program, recording.fusion)
+    found: Written | None = plan.written or None
+    return found
 
 
 def _highest(tensors: Sequence[Tensor]) -> Any:

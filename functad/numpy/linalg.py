@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import base_backend, bind
 from functad.errors import ShapeError
 from functad.ops import (
     block_diag,
@@ -158,7 +158,7 @@ def funm_hermitian(x: Any, fn: Callable[[Any], Any]) -> Any:
 def _apart(w: Any) -> Any:
     """Whether two places are not the same one."""
     n = w._shape[-1]
-    return base_tensor(w)._backend.put(~np.eye(n, dtype=bool), dtypes.bool_)
+    return base_backend(w).put(~np.eye(n, dtype=bool), dtypes.bool_)
 
 
 def _matrices(x: Any, where: str) -> Any:

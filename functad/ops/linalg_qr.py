@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from functad import dtypes
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import base_backend, bind
 from functad.errors import ArgumentError
 from functad.ops.arithmetic import conj
 from functad.ops.diagonal import tril_op, triu_op
@@ -259,4 +259,4 @@ def lu(x: Any, permute_l: bool = False) -> Any:
 
 def _counted(order: Any) -> Any:
     """0, 1, 2, ... as the columns that `order` may name."""
-    return base_tensor(order)._backend.put(np.arange(order._shape[-1]), order._dtype)
+    return base_backend(order).put(np.arange(order._shape[-1]), order._dtype)

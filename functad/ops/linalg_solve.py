@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from functad.dispatch import base_tensor, bind
+from functad.dispatch import base_backend, bind
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.ops.arithmetic import conj
 from functad.ops.axes import normalize_axis
@@ -336,7 +336,7 @@ def matrix_power(x: Any, n: int) -> Any:
     if n < 0:
         return matrix_power(inv(checked), -n)
     if n == 0:
-        return broadcast(base_tensor(given)._backend.put(np.eye(given.shape[-1]), given._dtype), given._shape)
+        return broadcast(base_backend(given).put(np.eye(given.shape[-1]), given._dtype), given._shape)
     power, square_, out = n, given, None
     while True:
         if power & 1:

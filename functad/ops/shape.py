@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import Handle, base_tensor, bind
+from functad.dispatch import Handle, base_backend, bind
 from functad.errors import ArgumentTypeError, ShapeError
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.op import Op, Samples
@@ -385,7 +385,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     count = max(len(axes), len(shifts))
     for a, s in zip(axes * (count // len(axes)), shifts * (count // len(shifts)), strict=False):
         total[a] += s
-    base = base_tensor(x)._backend
+    base = base_backend(x)
     moves = [
         base.scalar(s % max(x.shape[a], 1), position_dtype(x.shape[a])) if isinstance(s, int) else s
         for a, s in total.items()
@@ -416,7 +416,7 @@ def astype(x: Any, dtype: Any) -> Any:
     wanted = dtypes.parse(dtype, "astype")
     if wanted == x._dtype:
         return unchanged(x)
-    base_tensor(x)._backend.requires(wanted, "astype")
+    base_backend(x).requires(wanted, "astype")
     return bind(cast_op, (x,), (wanted,))
 
 

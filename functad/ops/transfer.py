@@ -10,7 +10,7 @@ import numpy as np
 from functad import tree
 from functad.device import Device
 from functad.device import meant as device_meant
-from functad.dispatch import Handle, base_tensor, bind
+from functad.dispatch import Handle, base_backend, bind
 from functad.errors import ArgumentTypeError
 from functad.ops.op import Op, Samples
 from functad.ops.rules import align_rows, linear, nondiff
@@ -60,7 +60,7 @@ def to_device(x: Any, device: Device) -> Any:
         raise ArgumentTypeError(
             f"to_device: expected a Device such as fd.Device.cpu(), got {device!r}{device_meant(device)}."
         )
-    source = base_tensor(x)._backend
+    source = base_backend(x)
     if getattr(source, "base", source) is not device.base:  # what jit writes down is where it will run
         x = bind(transfer_op, (x,), (source, device.base))
     here = x.device

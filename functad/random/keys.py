@@ -16,7 +16,7 @@ from functad.backends.base import BaseBackend
 from functad.backends.trace import Trace
 from functad.creation import Shape, as_shape
 from functad.device import Device, checked
-from functad.dispatch import Handle, base_tensor, bind, tracing
+from functad.dispatch import Handle, base_backend, bind, tracing
 from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, ShapeError
 from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Op, Samples
@@ -216,7 +216,7 @@ def float_dtype(dtype: Any, name: str, key: Tensor) -> dtypes.DType:
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, f"random.{name}")
     if not dtypes.is_float(wanted):
         raise DTypeError(f"random.{name}: draws floats, got dtype={wanted}; see fd.random.randint for integers.")
-    base_tensor(key)._backend.requires(wanted, f"random.{name}")
+    base_backend(key).requires(wanted, f"random.{name}")
     return wanted
 
 

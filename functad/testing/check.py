@@ -10,7 +10,7 @@ import numpy as np
 
 from functad import dtypes, tree
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_backend, base_tensor
 from functad.errors import ArgumentError, ArgumentTypeError, CheckFailedError
 from functad.ops.op import Op
 from functad.ops.operand import as_array, operand
@@ -69,7 +69,7 @@ def check_grads(
         raise ArgumentTypeError(f"{where}: there is no float among the arguments, so there is no derivative to check.")
     paths = tree.paths(tuple(args))
     first = next((x for x in leaves if isinstance(x, Handle)), None)
-    base = base_tensor(first)._backend if first is not None else Device.default().base
+    base = base_backend(first) if first is not None else Device.default().base
 
     def call(*tensors: Any) -> dict[str, Any]:
         filled = dict(zip(arrays, tensors, strict=True))

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from functad import dtypes, tree
-from functad.dispatch import Handle, base_tensor
+from functad.dispatch import Handle, base_backend
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, LevelError, ShapeError, StructureError
 from functad.levels import Level, deeper
 from functad.ops.operand import as_array, operand
@@ -212,7 +212,7 @@ class Blank:
     __slots__ = ("base", "dtype", "shape")
 
     def __init__(self, x: Any):
-        self.base = base_tensor(x)._backend
+        self.base = base_backend(x)
         self.shape: tuple[int, ...] = x._shape
         self.dtype: dtypes.DType = x._dtype
 

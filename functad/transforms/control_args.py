@@ -9,7 +9,7 @@ from functad import tree
 from functad.backends.base import BaseBackend
 from functad.backends.trace import Trace
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor, tracing
+from functad.dispatch import Handle, base_backend, tracing
 from functad.errors import ArgumentTypeError, ConcreteValueError, ShapeError
 from functad.ops.op import Type
 from functad.ops.operand import operand
@@ -56,7 +56,7 @@ def like_of(values: Any, *fns: Callable[..., Any]) -> Any:
 
 def base_of(like: Any) -> BaseBackend:
     """The backend that will run what is written down."""
-    backend = Device.default().base if like is None else base_tensor(like)._backend
+    backend = Device.default().base if like is None else base_backend(like)
     return backend.base if isinstance(backend, Trace) else backend
 
 

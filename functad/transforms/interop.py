@@ -14,7 +14,7 @@ import numpy as np
 from functad import dtypes, tree
 from functad.backends.trace import Program, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_tensor, bind, tracing
+from functad.dispatch import Handle, base_backend, base_tensor, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
 from functad.keywords import explained
 from functad.levels import deeper
@@ -115,13 +115,13 @@ def _tensors(leaves: Sequence[Any], name: str, dynamic: Any, on_numpy: bool) -> 
     """The leaves of the arguments as tensors of one device."""
     handles = [x for x in leaves if isinstance(x, Handle)]
     for x in handles:
-        if not on_numpy and base_tensor(x)._backend.name == "numpy":
+        if not on_numpy and base_backend(x).name == "numpy":
             raise DeviceError(
                 f"{name}: a tensor of shape {x.shape} is on the NumPy device, where JAX does not compute. Move it "
                 "first: x.to_device(fd.Device.cpu())."
             )
     weak = common_float(handles)
-    base = base_tensor(handles[0])._backend if handles else default_xla()
+    base = base_backend(handles[0]) if handles else default_xla()
     like = Tensor(base, None, None, (), dtypes.float32)
     return [_tensor(x, i, like, weak, name, dynamic) for i, x in enumerate(leaves)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from functad import tree
 from functad.backends.autodiff import Autodiff
-from functad.dispatch import base_tensor
+from functad.dispatch import base_backend
 from functad.keywords import explained
 from functad.param import leaves_on
 from functad.tape import AnyNode
@@ -69,7 +69,7 @@ class Pullback:
     def pull(self, seeds: dict[int, Any]) -> list[Any]:
         """The cotangents of all argument leaves, from those of some output leaves, by number."""
         known = [(node, g) for i, g in seeds.items() if (node := self._nodes[i]) is not None]
-        found = base_tensor(known[0][1])._backend.sweep(known, [], False).gradients if known else {}
+        found = base_backend(known[0][1]).sweep(known, [], False).gradients if known else {}
         return [
             None if not of.smooth else found[leaf.id] if leaf is not None and leaf.id in found else of.full(0)
             for leaf, of in zip(self._leaves, self._inputs, strict=True)
