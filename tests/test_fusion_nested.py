@@ -186,8 +186,14 @@ cube.defvjp(lambda x: (x * x * x, x), lambda x, g: (g * 3.0 * x * x,))
 
 @pytest.mark.parametrize(
     "own",
-    [cube, fd.checkpoint(lambda x: (x * x).sin()), fd.checkpoint(fd.grad(lambda x: (x * x).sin().sum())), fd.jit(f)],
-    ids=["custom_vjp", "checkpoint", "checkpointed grad", "jit"],
+    [
+        cube,
+        fd.checkpoint(lambda x: (x * x).sin()),
+        fd.checkpoint(lambda x: x.sin().detach() * x),
+        fd.checkpoint(fd.grad(lambda x: (x * x).sin().sum())),
+        fd.jit(f),
+    ],
+    ids=["custom_vjp", "checkpoint", "checkpointed cut", "checkpointed grad", "jit"],
 )
 def test_ops_with_rules_of_their_own_inside(device, own):
     nest = fd.grad(lambda x: (fd.grad(lambda u: (own(u.sin() * x) * u.cos()).sum())(x) ** 2).sum())
