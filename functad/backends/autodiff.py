@@ -289,9 +289,9 @@ class Autodiff:
 
     def detach(self, x: Tensor) -> Tensor:
         """`x` without its history; a leaf that requires grad becomes a new one that does."""
-        if (entry := x._entry) is not None and entry.recorded and not self.closed:
-            if entry.deferred or tracing.get() is None:  # else what takes every op would take a tensor from below
-                return bind(cut_op, (x,))
+        entry = x._entry
+        if entry is not None and entry.recorded and not self.closed and (entry.deferred or tracing.get() is None):
+            return bind(cut_op, (x,))  # of an inner tape, what takes every op would take a tensor from below
         context = x._context
         value = stop_gradient(x._value) if self.functional else x._value.detach()
         requirement = Requirement.NONE
