@@ -14,6 +14,7 @@ import functad as fd
 from functad import ops
 from functad.backends.batch import Batch
 from functad.backends.forward import Forward
+from functad.dispatch import pending
 from functad.levels import deeper
 from functad.ops.operand import operand
 
@@ -104,3 +105,18 @@ def compiles(run: Callable[[], Any]) -> int:
     with fd.set_default_device(fd.Device.cpu(fusion=False)), compilations() as heard:
         run()
     return len(heard)
+
+
+def settled(forget: bool = False) -> fd.Device:
+    """The device that fuses, with nothing left of earlier tests to be run or compiled; `forget` what they ran, too.
+
+    A test that counts what is recorded, compiled or alive asks for it, or it counts theirs.
+    """
+    device = fd.Device.cpu(fusion=True)
+    if pending.recording is not None:
+        pending.recording.fusion.end(pending.recording)
+    pending.at_once = pending.futile = 0
+    device.base.compiler.wait()
+    if forget:
+        device.base._prune()
+    return device

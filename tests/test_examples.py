@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from helpers import compiles
+from helpers import compiles, settled
 from matplotlib.image import imread
 from sklearn.datasets import load_digits
 
@@ -98,6 +98,7 @@ def test_a_training_loop_holds_one_graph_at_a_time(digits, data, monkeypatch):
         return inner(*args)
 
     monkeypatch.setattr(digits, "loss_fn", loss_fn)
+    settled()
     gc.collect()
     gc.disable()
     try:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import settled
 
 import functad as fd
-from functad.dispatch import pending
 
 
 @pytest.fixture
 def fused():
-    pending.at_once = pending.futile = 0  # what this thread ran before does not count
-    return fd.Device.cpu(fusion=True)
+    return settled()
 
 
 def train(device, steps):
@@ -37,9 +36,11 @@ def train(device, steps):
 
 
 def test_a_training_loop_equals_the_unfused_one_and_settles_on_few_structures(fused):
+    fused = settled(forget=True)
     np.testing.assert_allclose(train(fused, 12), train(fd.Device.cpu(fusion=False), 12), rtol=1e-5)
     for _ in range(2):  # what a run leaves pending is run with the start of the next one
         train(fused, 12)
+        fused.base.compiler.wait()
     before = fused.base.compiler.counts["compiled"]
     states = fused.base.states
     train(fused, 12)
@@ -139,14 +140,17 @@ def turns(device, choices, read):
 
 @pytest.mark.parametrize("read", [False, True])
 def test_code_that_gains_nothing_is_not_recorded(fused, read):
+    fused = settled(forget=True)
     choices = np.random.default_rng(0).integers(0, 4, (40, 8)).tolist()
     plain = fd.Device.cpu(fusion=False)
     for c in choices[:20]:
         np.testing.assert_allclose(turns(fused, c, read), turns(plain, c, read), rtol=1e-5)
+    fused.base.compiler.wait()
     before = fused.base.states
     compiled = fused.base.compiler.counts["compiled"]
     for c in choices[20:]:
         turns(fused, c, read)
+    fused.base.compiler.wait()
     assert fused.base.states - before < 200
     assert fused.base.compiler.counts["compiled"] - compiled <= (6 if read else 1)  # what lies between reads comes back
     hits = fused.base.compiler.counts["hits"]
@@ -214,11 +218,13 @@ def test_a_tensor_moves_between_fusion_and_none_without_a_copy(fused):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
 def test_ten_thousand_steps_compile_nothing_new_and_keep_nothing(fused):
+    fused = settled(forget=True)
     x, y = fd.arange(8, dtype="float32", device=fused) / 8, fd.ones(8, device=fused)
     w = fd.zeros(8, device=fused.autodiff()).require_grad()
     kept = []
     for step in range(10_000):
         if step % 5_000 == 1_000:
+            fused.base.compiler.wait()
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             kept.append(

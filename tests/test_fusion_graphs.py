@@ -9,6 +9,7 @@ from weakref import ref
 import jax
 import numpy as np
 import pytest
+from helpers import settled
 
 import functad as fd
 from functad.backends import fusion_compile, fusion_state
@@ -24,11 +25,8 @@ def device(request, monkeypatch):
     """A device whose structures are compiled as soon as they recur, one that never compiles, and one that does not fuse."""
     monkeypatch.setattr(fusion_compile, "_START", 2 if request.param == "compiled" else -1)
     monkeypatch.setattr(fusion_compile, "_SWITCH", 0)
-    pending.at_once = pending.futile = 0
-    device = fd.Device.cpu(fusion=request.param != "not recorded")
-    if device.base.fuses:
-        device.base._prune()  # how often a structure was met elsewhere
-    return device
+    fused = settled(forget=True)
+    return fused if request.param != "not recorded" else fd.Device.cpu(fusion=False)
 
 
 def repeated(device):

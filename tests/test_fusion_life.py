@@ -11,6 +11,7 @@ import weakref
 import jax
 import numpy as np
 import pytest
+from helpers import settled
 
 import functad as fd
 from functad.backends import fusion_compile
@@ -19,8 +20,7 @@ from functad.dispatch import pending
 
 @pytest.fixture
 def fused():
-    pending.at_once = pending.futile = 0  # what this thread ran before does not count
-    return fd.Device.cpu(fusion=True)
+    return settled()
 
 
 class Interrupt(BaseException):

@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from helpers import settled
 from hypothesis import HealthCheck, given, settings
 
 import functad as fd
@@ -129,7 +130,7 @@ def resident_mib():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's account of memory")
 def test_a_long_training_keeps_memory_and_compilations_constant():
-    device = fd.Device.cpu(fusion=True)
+    device = settled(forget=True)
     compiler = device.base.compiler
     w = fd.ones((64, 64), device=device)
     m = w * 0
@@ -148,11 +149,13 @@ def test_a_long_training_keeps_memory_and_compilations_constant():
     w, m = train(300, w, m, 1)
     compiler.wait()
     w, m = train(300, w, m, 301)
+    compiler.wait()
     gc.collect()
     before = (compiler.counts["compiled"], device.base.states)
     resident = resident_mib()
     steps = int(os.environ.get("FUNCTAD_LONG_TRAINING", "1000"))
     w, m = train(steps, w, m, 601)
+    compiler.wait()
     assert (compiler.counts["compiled"], device.base.states) == before
     assert resident_mib() - resident < 8
     assert np.isfinite(w.numpy()).all()

@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from helpers import settled
 
 import functad as fd
 from functad import nn
@@ -62,6 +63,7 @@ def test_a_compiled_step_gives_what_the_plain_step_gives(device, differentiate):
 
 
 def test_steps_leave_no_graph_behind():
+    settled()
     device = CPU().autodiff()
     model = nn.Linear(3, 2, device=device)
     opt = fd.optim.sgd(0.1)

@@ -1,7 +1,8 @@
 """`fd.profile()` says what ran."""
 
+from helpers import settled
+
 import functad as fd
-from functad.dispatch import pending
 
 
 def step(w, x):
@@ -10,9 +11,7 @@ def step(w, x):
 
 
 def test_what_ran_is_counted():
-    pending.at_once = pending.futile = 0  # what this thread ran before does not count
-    device = fd.Device.cpu(fusion=True)
-    device.base.compiler.wait()  # nor what it left to be compiled
+    device = settled()
     w = fd.tensor([[0.5, 1.5], [2.5, 0.25], [0.125, 7.0]], device=device.autodiff()).require_grad()
     x = fd.ones((19, 3), device=device)
     with fd.profile() as p:
