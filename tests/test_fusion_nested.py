@@ -121,6 +121,18 @@ def test_a_nest_is_one_executable(device, name):
     assert (p.hits, p.single_ops) == (1, 0)
 
 
+def test_a_leap_leads_to_the_structure_that_was_recorded_op_by_op(device):
+    """Also in what is alive at its end, or it would be met as new."""
+    xs = [fd.tensor(X, device=device), fd.tensor(X[::-1], device=device)]
+    nest = fd.grad(lambda v: fd.hvp(lambda a: f(a[0] * a[1].sin()) + f(a[1]), (v,), (v,))[0].sum())
+    counts = []
+    for _ in rounds(device):
+        fd.hvp(lambda a, b: f(a * b.sin()) + f(b), tuple(xs), tuple(xs))[1].numpy()
+        nest(xs)[0].numpy()
+        counts.append(len(device.base.compiler.plans))
+    assert counts[1:] == counts[:-1]
+
+
 def test_an_inner_tape_in_a_loss_of_object_style(device, rules):
     x = fd.tensor(X, device=device.autodiff()).require_grad()
     plain = fd.tensor(X, device=fd.Device.numpy().autodiff()).require_grad()

@@ -7,6 +7,7 @@ are recorded in one leap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from functad import dtypes
@@ -24,6 +25,7 @@ from functad.ops.op import Type
 from functad.ops.rules import is_guarded, is_strict
 from functad.tensor import Tensor
 
+_place = attrgetter("key")
 _BELOW, _STILL, _MOVED = range(3)
 """What an output is to the level that a program runs on: no tensor of it, one at rest, one that moves."""
 
@@ -178,15 +180,17 @@ class Written(Program):
                 places[id(known)] = place
         recording.state = leap.state
         outs: list[Tensor] = []
+        tokens = []
         for end in leap.outs:
             if type(end) is tuple:
                 place, taped, type_ = end
                 token = Token(recording, place)
-                recording.tokens.append(token)
+                tokens.append(token)
                 outs.append(pending_tensor(recording.tape if taped else self.fusion, token, type_, not taped))
             else:
                 x: Any = tensors[end] if type(end) is int else end
                 outs.append(x)
+        recording.tokens += sorted(tokens, key=_place)  # as they come one by one: what is alive is known by its order
         return outs
 
 
