@@ -110,7 +110,11 @@ def _put_slice(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
             hit = hit & (lax.broadcasted_iota(int32, values.shape, axis) % abs(cut.step) == 0)
     if hit is not True:
         values = xp.where(hit, values, _window(x, starts, cuts))
-    return lax.dynamic_update_slice(x, values, _lows(x.shape, starts, cuts)) if starts else values
+    if not starts:
+        return values
+    # XLA (JAX 0.12, CPU) takes y[:-1] in `y.at[1:].set(y[:-1])` for safe to read while it writes, if y is a reshape
+    values = lax.optimization_barrier(values)
+    return lax.dynamic_update_slice(x, values, _lows(x.shape, starts, cuts))
 
 
 # --- NumPy: the same by its own slicing
