@@ -296,13 +296,41 @@ def test_what_is_moved_within_itself_is_read_before_it_is_written(form):
 
             def moved(v, source=source, to=to, of=of):
                 y = source(fnp, v)
-                return y.at[to].set(y[of])
+                for _ in range(2):
+                    y = y.at[to].set(y[of])
+                return y
 
             expected = source(np, x).copy()
-            expected[to] = expected[of].copy()
+            for _ in range(2):
+                expected[to] = expected[of].copy()
             run = jit(moved) if form == "jit" else moved
             for _ in range(3):
                 np.testing.assert_allclose(run(fd.tensor(x, device=device)).numpy(), expected, rtol=1e-12)
+
+
+def test_pieces_are_replaced_in_place_where_that_is_safe():
+    """In what a loop carries round, in what was written into just before, and in what is donated."""
+
+    def updates(fn, **options):
+        jitted = fd.jit(fn, **options)
+        jitted(fd.zeros(8, dtype="float64"))
+        (entry,) = jitted._entries.values()
+        text = compiled(entry.op, ()).lower(jax.ShapeDtypeStruct((8,), np.float64)).as_text()
+        return text.count("stablehlo.dynamic_update_slice")
+
+    def filled(x):
+        return fd.fori_loop(1, 8, lambda i, c: c.at[i].set(c[i - 1] + 1.0), x)
+
+    def scanned(x):
+        return fd.scan(lambda c, i: (c.at[i].set(c[i - 1] + 1.0), None), x, fd.numpy.arange(1, 8))[0]
+
+    chain = lambda x: x.at[1].set(x[0] + 1.0).at[2].set(2.0).at[3].set(3.0)
+    assert [updates(f) for f in (lambda x: x.at[1].set(x[0]), chain, filled, scanned)] == [0, 2, 1, 1]
+    assert updates(lambda x: x.at[1].set(x[0]), donate_argnums=0) == 1
+    for fn in (filled, scanned):
+        assert fd.jit(fn)(fd.zeros(8)).tolist() == list(range(8))
+        assert fd.grad(lambda x, fn=fn: fn(x).sum())(fd.zeros(8)).tolist() == [8.0, *[0.0] * 7]
+    assert fd.jit(chain)(fd.zeros(5)).tolist() == [0.0, 1.0, 2.0, 3.0, 0.0]
 
 
 def test_a_loop_over_positions_compiles_once():

@@ -29,7 +29,7 @@ class StagedOp(Op):
     whole = True
 
     def __init__(self, name: str, program: Program, base: BaseBackend, donate: tuple[int, ...] = ()):
-        super().__init__(name, _impl(program), doc="A function written down.", cost=Cost.COMPUTE)
+        super().__init__(name, _impl(program, donate), doc="A function written down.", cost=Cost.COMPUTE)
         self.program = program
         self.base = base
         self.out_types: list[Type] = [_type(x, program) for x in program.outputs]  # type: ignore[misc]  # an instance's own
@@ -201,14 +201,14 @@ class OtherTypesError(Exception):
     """A program was called with arrays of other types than it was written down for; no user sees it."""
 
 
-def _impl(program: Program) -> Any:
+def _impl(program: Program, donate: Sequence[int]) -> Any:
     types = [program.types[i] for i in program.inputs]
 
     def impl(xp: Any, *arrays: Any) -> Any:
         if any([a.shape != t.shape or a.dtype != t.dtype for a, t in zip(arrays, types, strict=True)]):  # noqa: C419
             raise OtherTypesError
         return program.call(
-            lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays
+            lambda op, ins, params: op.impl(xp, *ins, **dict(zip(op.params, params, strict=True))), arrays, donate
         )
 
     return impl

@@ -57,15 +57,28 @@ class Program:
             values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
         return [read(x) for x in self.outputs]
 
-    def call(self, call: Callable[[Op, list[Any], tuple[Any, ...]], Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Run it on arrays, each op through `call`."""
+    def call(
+        self,
+        call: Callable[[Op, list[Any], tuple[Any, ...]], Any],
+        arrays: Sequence[Any],
+        own: Sequence[int] | slice = (),
+    ) -> tuple[Any, ...]:
+        """Run it on arrays, each op through `call`.
+
+        What is carried round a loop, or donated, is its `own`: pieces of it are replaced in place, and so on in the results.
+        """
         values: dict[int, Any] = dict(zip(self.inputs, arrays, strict=True))
+        owned = set(self.inputs[own] if isinstance(own, slice) else [self.inputs[i] for i in own])
 
         def read(x: int | Tensor) -> Any:
             return values[x] if type(x) is int else x._value  # type: ignore[union-attr]
 
         for eq in self.equations:
-            out = call(eq.op, [read(x) for x in eq.inputs], eq.params)
+            op = eq.op
+            if op.in_place is not None:
+                op = op.in_place if eq.inputs[0] in owned else op
+                owned.update(eq.outputs)
+            out = call(op, [read(x) for x in eq.inputs], eq.params)
             values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
         return tuple([read(x) for x in self.outputs])
 

@@ -164,6 +164,8 @@ class Op:
     joint_push: Derivative | None = None
     base_run: Callable[..., Any] | None = None
     """`(backend, inputs, params)`: how a base backend or a trace runs an op that is no array function."""
+    in_place: Op | None = None
+    """The same for a first input whose memory the output may take over; see `Program.call`."""
     batch: Callable[..., Any] | None = None
     """`(op, inputs, mapped, size, params)`: how to run over rows by means of ops; NotImplemented for `jax.vmap`."""
     inputs: tuple[str, ...] = field(init=False)

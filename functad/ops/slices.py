@@ -6,7 +6,7 @@ axis stays. Where the piece starts is an operand, so a loop over positions compi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,20 +101,46 @@ def _unslice(xp: Any, x: Any, *starts: Any, shape: tuple[int, ...], cuts: Cuts) 
 
 
 def _put_slice(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
+    """By a choice for each element, in one pass.
+
+    XLA's own update in place may overwrite what it has still to read, in `y.at[1:].set(y[:-1])` where y is a reshape.
+    """
     if values.size == 0:
         return x
     values = _spread(values, cuts)
-    hit: Any = True
-    for axis, cut in enumerate(cuts):
-        if abs(cut.step) > 1:
-            hit = hit & (lax.broadcasted_iota(int32, values.shape, axis) % abs(cut.step) == 0)
-    if hit is not True:
-        values = xp.where(hit, values, _window(x, starts, cuts))
     if not starts:
-        return values
-    # XLA (JAX 0.12, CPU) takes y[:-1] in `y.at[1:].set(y[:-1])` for safe to read while it writes, if y is a reshape
-    values = lax.optimization_barrier(values)
+        return xp.where(_hit(values.shape, [0] * x.ndim, cuts), values, x) if _has_steps(cuts) else values
+    room = [n - m for n, m in zip(x.shape, values.shape, strict=True)]
+    lows = [
+        xp.clip(xp.where(low < 0, low + n, low), 0, r)  # as XLA does
+        for low, n, r in zip(_lows(x.shape, starts, cuts), x.shape, room, strict=True)
+    ]
+    wide = lax.pad(values, x.dtype.type(0), [(r, r, 0) for r in room])
+    spread = lax.dynamic_slice(wide, [r - low for r, low in zip(room, lows, strict=True)], x.shape)
+    return xp.where(_hit(x.shape, lows, cuts), spread, x)
+
+
+def _put_in_place(xp: Any, x: Any, values: Any, *starts: Any, cuts: Cuts) -> Any:
+    if values.size == 0 or not starts:
+        return _put_slice(xp, x, values, cuts=cuts)
+    values = _spread(values, cuts)
+    if _has_steps(cuts):
+        values = xp.where(_hit(values.shape, [0] * x.ndim, cuts), values, _window(x, starts, cuts))
     return lax.dynamic_update_slice(x, values, _lows(x.shape, starts, cuts))
+
+
+def _has_steps(cuts: Cuts) -> bool:
+    return any(abs(cut.step) > 1 for cut in cuts)
+
+
+def _hit(shape: tuple[int, ...], lows: Sequence[Any], cuts: Cuts) -> Any:
+    """Which elements a piece replaces that begins at `lows`."""
+    hit: Any = True
+    for axis, (cut, n, low) in enumerate(zip(cuts, shape, lows, strict=True)):
+        if cut.span < n or abs(cut.step) > 1:
+            at = lax.broadcasted_iota(int32, shape, axis) - low
+            hit = hit & (at >= 0) & (at < cut.span) & (at % abs(cut.step) == 0)
+    return hit
 
 
 # --- NumPy: the same by its own slicing
@@ -204,22 +230,31 @@ unslice_op: Op = linear(
     ),
     doc="Zeros with x as a rectangular piece.",
 )
-put_slice_op: Op = linear(
-    "put_slice",
-    _put_slice,
-    lambda g, values_shape, starts, cuts: bind(
-        put_slice_op, (g, zeros(Type(values_shape, g.dtype), g), *starts), (cuts,)
-    ),
-    lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
-    None,
-    numpy_impl=_put_slice_numpy,
-    batch=_rows,
-    guards=True,
-    samples=Samples(
-        make=lambda rng: [
-            ((x, rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"cuts": cuts})
-            for (x, *starts), _, cuts in _samples(rng)
-        ]
-    ),
-    doc="x with a rectangular piece replaced.",
+
+
+def _put_op(name: str, impl: Callable[..., Any], doc: str) -> Op:
+    return linear(
+        name,
+        impl,
+        lambda g, values_shape, starts, cuts: bind(
+            put_slice_op, (g, zeros(Type(values_shape, g.dtype), g), *starts), (cuts,)
+        ),
+        lambda g, starts, cuts: bind(slice_op, (g, *starts), (cuts,)),
+        None,
+        numpy_impl=_put_slice_numpy,
+        batch=_rows,
+        guards=True,
+        samples=Samples(
+            make=lambda rng: [
+                ((x, rng.uniform(-2, 2, piece_shape(cuts)), *starts), {"cuts": cuts})
+                for (x, *starts), _, cuts in _samples(rng)
+            ]
+        ),
+        doc=doc,
+    )
+
+
+put_slice_op: Op = _put_op("put_slice", _put_slice, "x with a rectangular piece replaced.")
+put_slice_op.in_place = _put_op(
+    "put_slice_in_place", _put_in_place, "put_slice in the memory of x, where XLA may do so."
 )

@@ -122,7 +122,7 @@ class WhileOp(ControlOp):
         own, others = arrays[self.carry : self.last], arrays[self.last :]
         return jax.lax.while_loop(
             lambda carry: self.condition.program.call(call, [*carry, *own])[0],
-            lambda carry: self.body.program.call(call, [*carry, *others]),
+            lambda carry: self.body.program.call(call, [*carry, *others], slice(self.carry)),
             tuple(arrays[: self.carry]),
         )
 

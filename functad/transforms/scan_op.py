@@ -55,9 +55,10 @@ class ScanOp(ControlOp):
         """A loop of XLA."""
         constants = arrays[self.last :]
         fixed = self.fixed.call(call, constants)
+        own = slice(self.carry if self.unroll == 1 else 0)
 
         def step(carry: Any, row: Any) -> Any:
-            outs = self.step.call(call, [*carry, *row, *constants, *fixed])
+            outs = self.step.call(call, [*carry, *row, *constants, *fixed], own)
             return outs[: self.carry], outs[self.carry :]
 
         carry, rows = tuple(arrays[: self.carry]), tuple(arrays[self.carry : self.last])
