@@ -12,3 +12,7 @@
 from functad.ops.quantize import QuantScheme, QuantTensor, quantize, quantize_dynamic
 
 __all__ = ["QuantScheme", "QuantTensor", "quantize", "quantize_dynamic"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -106,7 +106,12 @@ def test_listings_hold_what_is_for_users(module):
     }
     assert modules <= subpackages | {"errors", "testing", "tree"}
     assert len(names) > 5
-    assert not {"Any", "annotations", "operands", "ScaleByAdamState"} & set(names)
+    assert not {"Any", "annotations", "bind", "missing_name", "operand", "operands", "ScaleByAdamState"} & set(names)
+
+
+@pytest.mark.parametrize("module", [fd.numpy.fft, fd.numpy.linalg, fd.nn.init, fd.quant, fd.testing])
+def test_listings_of_small_modules_are_what_they_export(module):
+    assert sorted(dir(module)) == sorted(module.__all__)
 
 
 def test_listings_of_the_testers():

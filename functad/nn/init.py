@@ -182,7 +182,11 @@ def _two(where: str, shape: Shape) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:  # type checkers are to see that the name is missing
 
     def __getattr__(name):
-        raise missing_name(__name__, name, globals())
+        raise missing_name(__name__, name, __all__)

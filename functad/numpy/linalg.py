@@ -166,3 +166,7 @@ def _matrices(x: Any, where: str) -> Any:
     if x.ndim < 2:
         raise ShapeError(f"{where}: takes a matrix or a stack of them (the last two axes), got shape {x.shape}.")
     return x
+
+
+def __dir__() -> list[str]:
+    return __all__
