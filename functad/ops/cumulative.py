@@ -19,6 +19,7 @@ from functad.ops.elementary import log_of_sum
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
+from functad.ops.prefix import running
 from functad.ops.rules import (
     cast,
     custom,
@@ -48,16 +49,27 @@ def _along(xp: Any, fn: Any, x: Any, axis: int, reverse: bool) -> Any:
     return xp.flip(fn(xp.flip(x, axis), axis), axis) if reverse else fn(x, axis)
 
 
+def _accumulated(xp: Any, fn: Any, step: Any, unit: int, x: Any, axis: int, reverse: bool) -> Any:
+    """By XLA's own form, but on CPUs."""
+    if xp is np:
+        return _along(np, fn, x, axis, reverse)
+    return jax.lax.platform_dependent(
+        x,
+        cpu=lambda x: running(lambda a, b: (step(a[0], b[0]),), (x,), (unit,), axis, reverse)[0],
+        default=lambda x: _along(xp, fn, x, axis, reverse),
+    )
+
+
 def _accumulator(x: Any) -> Any:
     return x.astype(dtypes.accumulator(x.dtype))
 
 
 def _cumsum(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-    return _along(xp, xp.cumsum, _accumulator(x), axis, reverse).astype(x.dtype)
+    return _accumulated(xp, xp.cumsum, xp.add, 0, _accumulator(x), axis, reverse).astype(x.dtype)
 
 
 def _cumprod(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-    return _along(xp, xp.cumprod, _accumulator(x), axis, reverse).astype(x.dtype)
+    return _accumulated(xp, xp.cumprod, xp.multiply, 1, _accumulator(x), axis, reverse).astype(x.dtype)
 
 
 def _logaddexps(x: Any, axis: int) -> Any:
@@ -115,7 +127,7 @@ def _recurrence(xp: Any, x: Any, y: Any, *, axis: int, reverse: bool) -> Any:
         return _masked_product(xp, first[0], then[0]), _masked_product(xp, first[1], then[0]) + then[1]
 
     if xp is not np:
-        return (jax.lax.associative_scan(after, (x, y), reverse, axis)[1] if x.shape[axis] else y).astype(dtype)
+        return running(after, (x, y), (1, 0), axis, reverse)[1].astype(dtype)
     by = 1
     while by < x.shape[axis]:  # after each pass an element stands for twice as many steps
         x, y = after((_move(xp, x, axis, reverse, 1, by), _move(xp, y, axis, reverse, 0, by)), (x, y))
@@ -140,7 +152,7 @@ def _others(xp: Any, x: Any, *, axis: int) -> Any:
 
 
 def _masked_product(xp: Any, x: Any, y: Any) -> Any:
-    return xp.where((x == 0) & ~xp.isfinite(y), xp.zeros_like(x), x * y)  # as in rules.masked_mul
+    return xp.where(x == 0, x, x * y)  # as in rules.masked_mul
 
 
 # --- the ops
