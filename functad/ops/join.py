@@ -15,6 +15,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.keywords import explained
 from functad.ops.axes import normalize_axis
+from functad.ops.border import MODES, extend_op
 from functad.ops.op import Op, Residuals
 from functad.ops.operand import JOIN, operand, operands
 from functad.ops.rules import broadcast, custom, linear, masked_mul, shift_axis
@@ -322,7 +323,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if all(pair == (0, 0) for pair in widths):
         return unchanged(x)
     if mode != "constant":
-        return _padded_by_index(x, widths, mode)
+        return _extended(x, widths, mode)
     if isinstance(constant_values, Handle):
         return _padded_by_tensor(x, widths, constant_values)
     values = _pairs(constant_values, x.ndim, "constant_values")
@@ -434,12 +435,10 @@ def _gathered(x: Any, index: Any, axis: int) -> Any:
     return bind(gather_op, (x, positions), ((axis,), axis, False))
 
 
-def _padded_by_index(x: Any, widths: Any, mode: str) -> Any:
-    if mode not in ("edge", "reflect", "symmetric", "wrap"):
+def _extended(x: Any, widths: Any, mode: str) -> Any:
+    if mode not in MODES:
         raise ArgumentError(f"pad: mode={mode!r} is not one of 'constant', 'edge', 'reflect', 'symmetric' and 'wrap'.")
     for axis, pair in enumerate(widths):
-        if pair != (0, 0):
-            if not x.shape[axis]:
-                raise ShapeError(f"pad: mode={mode!r} cannot extend axis {axis} of shape {x.shape}, which is empty.")
-            x = _gathered(x, np.pad(np.arange(x.shape[axis]), pair, mode), axis)  # type: ignore[call-overload]  # the modes are checked above
-    return x
+        if pair != (0, 0) and not x.shape[axis]:
+            raise ShapeError(f"pad: mode={mode!r} cannot extend axis {axis} of shape {x.shape}, which is empty.")
+    return bind(extend_op, (x,), (widths, mode))

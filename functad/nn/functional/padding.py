@@ -10,6 +10,7 @@ from functad import ops
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.nn.functional.spatial import fitting, integer, per_axis, with_batch, without_batch
+from functad.ops.border import extend_op
 from functad.ops.join import crop_op
 from functad.ops.operand import operand
 from functad.ops.shape import unchanged
@@ -17,7 +18,7 @@ from functad.ops.window import Windows, patches_op, unpatches_op
 
 __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
-_MODES = ("constant", "reflect", "replicate", "circular")
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # NumPy's names
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
@@ -55,7 +56,10 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = Non
         x = ops.pad(x, grown, constant_values=0 if value is None else value)
     else:
         for axis, pair in enumerate(grown):
-            x = _extended(x, axis, *pair, mode) if any(pair) else x
+            if any(pair):
+                _check_border(x, axis, *pair, mode)
+        if any(map(any, grown)):
+            x = bind(extend_op, (x,), (tuple(grown), _MODES[mode]))
     return bind(crop_op, (x,), (shrunk,)) if any(map(any, shrunk)) else unchanged(x)
 
 
@@ -196,8 +200,7 @@ def _widths(x: Any, pad: Any) -> list[tuple[int, int]]:
     return [(0, 0)] * (x.ndim - len(pairs)) + pairs
 
 
-def _extended(x: Any, axis: int, low: int, high: int, mode: str) -> Any:
-    """One axis with a border made of slices of itself."""
+def _check_border(x: Any, axis: int, low: int, high: int, mode: str) -> None:
     n = x.shape[axis]
     most = {"reflect": n - 1, "circular": n, "replicate": max(low, high) if n else -1}[mode]
     if max(low, high) > most:
@@ -205,22 +208,6 @@ def _extended(x: Any, axis: int, low: int, high: int, mode: str) -> Any:
             f"pad: mode={mode!r} takes at most {max(most, 0)} elements at a side of axis {axis}, shape {x.shape}, got "
             f"{(low, high)}."
         )
-
-    def piece(start: int, stop: int) -> Any:
-        return x[(slice(None),) * axis + (slice(start, stop),)]
-
-    if mode == "reflect":
-        parts = [ops.flip(piece(1, low + 1), axis), x, ops.flip(piece(n - 1 - high, n - 1), axis)]
-    elif mode == "circular":
-        parts = [piece(n - low, n), x, piece(0, high)]
-    else:
-        shape = [*x.shape]
-        edges = []
-        for count, edge in ((low, piece(0, 1)), (high, piece(n - 1, n))):
-            shape[axis] = count
-            edges.append(ops.broadcast_to(edge, tuple(shape)))
-        parts = [edges[0], x, edges[1]]
-    return ops.concatenate([part for part in parts if part.shape[axis]], axis)
 
 
 def _blocks(where: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Windows:
