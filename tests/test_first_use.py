@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import warnings
 
@@ -10,6 +11,8 @@ import pytest
 
 import functad as fd
 from functad import nn
+from functad.ops import TABLE
+from functad.ops.op import Op
 
 KEY = fd.random.key(0)
 SEQUENCE = np.linspace(-1, 1, 2 * 3 * 4).reshape(2, 3, 4)
@@ -107,6 +110,18 @@ def test_listings_hold_what_is_for_users(module):
     assert modules <= subpackages | {"errors", "testing", "tree"}
     assert len(names) > 5
     assert not {"Any", "annotations", "bind", "missing_name", "operand", "operands", "ScaleByAdamState"} & set(names)
+
+
+def test_every_public_op_has_an_example_that_runs():
+    modules = [fd, fd.numpy, fd.numpy.linalg, fd.numpy.fft, fd.special, fd.nn.functional]
+    public = [getattr(module, name) for module in modules for name in dir(module)]
+    ops = {op.name: op for op in [*public, *TABLE.values()] if isinstance(op, Op)}
+    assert [op.name for op in public if isinstance(op, Op) and op.example is None] == []
+    for op in ops.values():
+        if op.example is not None:
+            assert op.__doc__ is not None
+            test = doctest.DocTestParser().get_doctest(op.__doc__, {}, op.name, None, None)
+            assert doctest.DocTestRunner(verbose=False).run(test) == (0, 2), op.name
 
 
 @pytest.mark.parametrize("module", [fd.numpy.fft, fd.numpy.linalg, fd.nn.init, fd.quant, fd.testing])

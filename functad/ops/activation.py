@@ -29,6 +29,7 @@ relu = custom(
     "relu", lambda xp, x: xp.maximum(x, xp.zeros((), x.dtype)), promote="numeric",
     vjp=lambda g, out: gate(g, out > 0), jvp=lambda t, out: gate(t, out > 0),
     samples=ONE._replace(kinks=(0.0,)), batch=align_rows, doc="max(x, 0); the derivative at 0 is 0.",
+    example=("fd.nn.functional.relu(-1.0).item()", "0.0"),
 )  # fmt: skip
 leaky_relu_op = custom(
     "leaky_relu", lambda xp, x, slope: xp.where(x > 0, x, slope * x),
@@ -91,6 +92,7 @@ hardswish = elementwise(
     lambda x: where(x >= 3, 1.0, gate(x / 3 + 0.5, x > -3)), promote="float",
     samples=ONE._replace(low=-4.0, high=4.0, kinks=(-3.0, 3.0)),
     doc="x * relu6(x + 3) / 6: 0 up to -3, x from 3 on; the derivatives there are 0 and 1.",
+    example=("round(fd.nn.functional.hardswish(1.0).item(), 4)", "0.6667"),
 )  # fmt: skip
 
 # --- smooth ones. `_saturated` stands before products such as x * sigmoid'(x), which are inf * 0 at infinity: the
@@ -149,6 +151,7 @@ softsign = elementwise(
     "softsign", _softsign,
     lambda x: square(reciprocal(1 + abs(x))), promote="float", samples=ONE._replace(kinks=(0.0,)),
     doc="x / (1 + |x|).",
+    example=("fd.nn.functional.softsign(1.0).item()", "0.5"),
 )  # fmt: skip
 squareplus_op = elementwise(
     "squareplus", _squareplus, lambda x, out, b: where(x == math.inf, 1.0, ratio(out, hypot(x, math.sqrt(b)))),
@@ -157,10 +160,12 @@ squareplus_op = elementwise(
 tanhshrink = elementwise(
     "tanhshrink", widened(lambda xp, x: x - xp.tanh(x)), lambda x: square(tanh(x)), promote="float", samples=ONE,
     doc="x - tanh(x).",
+    example=("round(fd.nn.functional.tanhshrink(1.0).item(), 4)", "0.2384"),
 )  # fmt: skip
 log_sigmoid = elementwise(
     "log_sigmoid", widened(lambda xp, x: -xp.logaddexp(-x, xp.zeros((), x.dtype))), lambda x: sigmoid(-x),
     promote="float", samples=ONE, doc="log(sigmoid(x)), stable.",
+    example=("round(fd.special.log_expit(1.0).item(), 4)", "-0.3133"),
 )  # fmt: skip
 
 
@@ -219,9 +224,18 @@ def _mish_partial(x: Any) -> Any:
     return cast(0.5 * w * r + x * (u * (1 + u) * r * r), dtype)
 
 
-silu = elementwise("silu", _silu, _silu_partial, promote="float", samples=ONE, doc="x * sigmoid(x).")
+silu = elementwise(
+    "silu",
+    _silu,
+    _silu_partial,
+    promote="float",
+    samples=ONE,
+    doc="x * sigmoid(x).",
+    example=("round(fd.nn.functional.silu(1.0).item(), 4)", "0.7311"),
+)
 mish = elementwise(
     "mish", _mish, _mish_partial, promote="float", samples=ONE, doc="x * tanh(softplus(x)), smooth as a whole.",
+    example=("round(fd.nn.functional.mish(1.0).item(), 4)", "0.8651"),
 )  # fmt: skip
 gelu_op = elementwise(
     "gelu", _gelu, _gelu_partial, promote="float", doc="x * Phi(x), Phi the normal distribution function.",

@@ -50,14 +50,18 @@ def _sub(xp: Any, x: Any, y: Any) -> Any:
     return xp.subtract(x, y)
 
 
-sub = elementwise("sub", _sub, 1, -1, samples=PAIR, doc="x - y.")
+sub = elementwise(
+    "sub", _sub, 1, -1, samples=PAIR, doc="x - y.", example=("fd.numpy.subtract(1.0, 3.0).item()", "-2.0")
+)
 div = elementwise(
     "div", lambda xp, x, y: xp.true_divide(x, y), lambda y: reciprocal(y), lambda out, y: -(out / y),
     promote="float", samples=APART, doc="x / y; integers become floats.",
+    example=("round(fd.numpy.divide(1.0, 3.0).item(), 4)", "0.3333"),
 )  # fmt: skip
 reciprocal: Op = elementwise(
     "reciprocal", lambda xp, x: xp.reciprocal(x), lambda out: -(out * out), promote="float",
     samples=ONE._replace(low=0.5), doc="1 / x.",
+    example=("fd.numpy.reciprocal(4.0).item()", "0.25"),
 )  # fmt: skip
 ratio: Op = elementwise(
     "ratio", lambda xp, x, y: xp.where(y == 0, xp.zeros((), x.dtype), x / xp.where(y == 0, xp.ones((), y.dtype), y)),
@@ -85,6 +89,7 @@ floor_divide = elementwise(
     promote="count",
     samples=APART,
     doc="x / y rounded down.",
+    example=("fd.numpy.floor_divide(-7.0, 2.0).item()", "-4.0"),
 )
 
 
@@ -99,11 +104,13 @@ remainder = elementwise(
     "remainder", _remainder, 1, lambda x, y: -floor_divide(x, y), promote="count",
     samples=APART,
     doc="x - y * floor(x / y): the remainder with the sign of y.",
+    example=("fd.numpy.remainder(-7.0, 2.0).item()", "1.0"),
 )  # fmt: skip
 fmod = elementwise(
     "fmod", lambda xp, x, y: xp.fmod(x, y), 1, lambda x, y, out: -round((x - out) / y), promote="count",
     samples=APART,
     doc="x - y * trunc(x / y): the remainder with the sign of x.",
+    example=("fd.numpy.fmod(-7.0, 2.0).item()", "-1.0"),
 )  # fmt: skip
 
 
@@ -113,9 +120,30 @@ def _of_floats(name: str) -> Callable[..., Any]:
 
 
 STEPS = ONE._replace(kinks=(-2.0, -1.0, 0.0, 1.0, 2.0))
-floor = elementwise("floor", _of_floats("floor"), 0, samples=STEPS, doc="Rounded down; its derivative is 0.")
-ceil = elementwise("ceil", _of_floats("ceil"), 0, samples=STEPS, doc="Rounded up; its derivative is 0.")
-trunc = elementwise("trunc", _of_floats("trunc"), 0, samples=STEPS, doc="Rounded towards 0; its derivative is 0.")
+floor = elementwise(
+    "floor",
+    _of_floats("floor"),
+    0,
+    samples=STEPS,
+    doc="Rounded down; its derivative is 0.",
+    example=("fd.numpy.floor(-1.5).item()", "-2.0"),
+)
+ceil = elementwise(
+    "ceil",
+    _of_floats("ceil"),
+    0,
+    samples=STEPS,
+    doc="Rounded up; its derivative is 0.",
+    example=("fd.numpy.ceil(-1.5).item()", "-1.0"),
+)
+trunc = elementwise(
+    "trunc",
+    _of_floats("trunc"),
+    0,
+    samples=STEPS,
+    doc="Rounded towards 0; its derivative is 0.",
+    example=("fd.numpy.trunc(-1.5).item()", "-1.0"),
+)
 
 
 def _round(xp: Any, x: Any, *, decimals: int) -> Any:
@@ -181,6 +209,7 @@ complex_abs_op = custom(
 copysign: Op = elementwise(
     "copysign", lambda xp, x, y: xp.copysign(x, y), lambda x, y: sign(x) * copysign(1, y), 0, promote="float",
     samples=PAIR._replace(kinks=(0.0,)), doc="|x| with the sign of y; the derivative at x = 0 is 0.",
+    example=("fd.numpy.copysign(3.0, -1.0).item()", "-3.0"),
 )  # fmt: skip
 
 
@@ -322,6 +351,7 @@ maximum = custom(
          lambda g, x, y, y_shape: unbroadcast(share(g, y, x), y_shape)],
     jvp=[lambda t, x, y: share(t, x, y), lambda t, x, y: share(t, y, x)],
     batch=align_rows, doc="The larger of x and y; ties share the derivative.",
+    example=("fd.numpy.maximum(1.0, 3.0).item()", "3.0"),
 )  # fmt: skip
 minimum = custom(
     "minimum", lambda xp, x, y: xp.minimum(x, y), promote="numeric", samples=PAIR,
@@ -329,6 +359,7 @@ minimum = custom(
          lambda g, x, y, y_shape: unbroadcast(share(g, x, y), y_shape)],
     jvp=[lambda t, x, y: share(t, y, x), lambda t, x, y: share(t, x, y)],
     batch=align_rows, doc="The smaller of x and y; ties share the derivative.",
+    example=("fd.numpy.minimum(1.0, 3.0).item()", "1.0"),
 )  # fmt: skip
 clip_min = custom(
     "clip_min", lambda xp, x, bound: xp.maximum(x, bound), promote="numeric", samples=PAIR,
@@ -418,8 +449,10 @@ def _scaled(name: str, factor: float) -> Callable[..., Any]:
 deg2rad = elementwise(
     "deg2rad", lambda xp, x: xp.deg2rad(x), math.pi / 180, promote="float", samples=ONE,
     numpy_impl=_scaled("deg2rad", math.pi / 180), doc="Degrees to radians.",
+    example=("round(fd.numpy.deg2rad(180.0).item(), 4)", "3.1416"),
 )  # fmt: skip
 rad2deg = elementwise(
     "rad2deg", lambda xp, x: xp.rad2deg(x), 180 / math.pi, promote="float", samples=ONE,
     numpy_impl=_scaled("rad2deg", 180 / math.pi), doc="Radians to degrees.",
+    example=("round(fd.numpy.rad2deg(1.0).item(), 4)", "57.2958"),
 )  # fmt: skip

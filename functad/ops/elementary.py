@@ -94,28 +94,52 @@ def log_of_sum(xp: Any, x: Any, y: Any) -> Any:
 
 # --- exponentials, logarithms, roots
 
-exp = elementwise("exp", lambda xp, x: xp.exp(x), lambda out: out, promote="float", samples=ONE, doc="e to the x.")
+exp = elementwise(
+    "exp",
+    lambda xp, x: xp.exp(x),
+    lambda out: out,
+    promote="float",
+    samples=ONE,
+    doc="e to the x.",
+    example=("round(fd.numpy.exp(1.0).item(), 4)", "2.7183"),
+)
 exp2 = elementwise(
-    "exp2", lambda xp, x: xp.exp2(x), lambda out: out * LN2, promote="float", samples=ONE, doc="2 to the x."
+    "exp2",
+    lambda xp, x: xp.exp2(x),
+    lambda out: out * LN2,
+    promote="float",
+    samples=ONE,
+    doc="2 to the x.",
+    example=("fd.numpy.exp2(1.0).item()", "2.0"),
 )
 expm1 = elementwise(
-    "expm1", lambda xp, x: xp.expm1(x), lambda x: exp(x), promote="float", samples=ONE, doc="exp(x) - 1, exact near 0."
+    "expm1",
+    lambda xp, x: xp.expm1(x),
+    lambda x: exp(x),
+    promote="float",
+    samples=ONE,
+    doc="exp(x) - 1, exact near 0.",
+    example=("round(fd.numpy.expm1(1.0).item(), 4)", "1.7183"),
 )
 log = elementwise(
     "log", lambda xp, x: xp.log(x), lambda x: reciprocal(x), promote="float", samples=POSITIVE,
     doc="The natural logarithm.",
+    example=("fd.numpy.log(1.0).item()", "0.0"),
 )  # fmt: skip
 log2 = elementwise(
     "log2", lambda xp, x: xp.log2(x), lambda x: 1 / LN2 / x, promote="float", samples=POSITIVE,
     doc="The logarithm to base 2.",
+    example=("round(fd.numpy.log2(8.0).item(), 4)", "3.0"),
 )  # fmt: skip
 log10 = elementwise(
     "log10", lambda xp, x: xp.log10(x), lambda x: 1 / math.log(10) / x, promote="float", samples=POSITIVE,
     doc="The logarithm to base 10.",
+    example=("round(fd.numpy.log10(1000.0).item(), 4)", "3.0"),
 )  # fmt: skip
 log1p = elementwise(
     "log1p", lambda xp, x: xp.log1p(x), lambda x: reciprocal(1 + x), promote="float", samples=ONE._replace(low=-0.8),
     doc="log(1 + x), exact near 0.",
+    example=("round(fd.numpy.log1p(1.0).item(), 4)", "0.6931"),
 )  # fmt: skip
 difference = elementwise(
     "difference", lambda xp, x, y: xp.where(x == y, xp.zeros((), x.dtype), x - y), 1, -1, samples=PAIR,
@@ -125,19 +149,23 @@ logaddexp = elementwise(
     "logaddexp", widened(lambda xp, x, y: log_of_sum(xp, x, y)),
     lambda x, y: sigmoid(difference(x, y)), lambda x, y: sigmoid(difference(y, x)),
     promote="float", samples=PAIR, doc="log(exp(x) + exp(y)), stable.",
+    example=("round(fd.numpy.logaddexp(1.0, 3.0).item(), 4)", "3.1269"),
 )  # fmt: skip
 logaddexp2 = elementwise(
     "logaddexp2", widened(lambda xp, x, y: xp.logaddexp2(x, y)),
     lambda x, y: sigmoid(difference(x, y) * LN2), lambda x, y: sigmoid(difference(y, x) * LN2),
     promote="float", samples=PAIR, doc="log2(2**x + 2**y), stable.",
+    example=("round(fd.numpy.logaddexp2(1.0, 3.0).item(), 4)", "3.3219"),
 )  # fmt: skip
 sigmoid: Op = elementwise(
     "sigmoid", widened(lambda xp, x: _expit(xp, x)), lambda out: out * (1 - out), promote="float", samples=ONE,
     doc="1 / (1 + exp(-x)).",
+    example=("round(fd.special.expit(1.0).item(), 4)", "0.7311"),
 )  # fmt: skip
 sqrt = elementwise(
     "sqrt", lambda xp, x: xp.sqrt(x), lambda out: 0.5 / out, promote="float", samples=POSITIVE,
     doc="The square root; its derivative at 0 is inf.",
+    example=("fd.numpy.sqrt(9.0).item()", "3.0"),
 )  # fmt: skip
 rsqrt = elementwise(
     "rsqrt", lambda xp, x: jax.lax.rsqrt(x), lambda out: -0.5 * pow(out, 3), promote="float", samples=POSITIVE,
@@ -146,6 +174,7 @@ rsqrt = elementwise(
 cbrt = elementwise(
     "cbrt", lambda xp, x: xp.cbrt(x), lambda out: reciprocal(3 * out * out), promote="float", samples=POSITIVE,
     doc="The cube root.",
+    example=("round(fd.numpy.cbrt(27.0).item(), 4)", "3.0"),
 )  # fmt: skip
 
 
@@ -158,33 +187,53 @@ xlogy = elementwise(
     "xlogy", widened(lambda xp, x, y: _xlogy(xp, x, y)),
     lambda x, y: log(_xlogy_safe(x, y)), lambda x, y: x / _xlogy_safe(x, y),
     promote="float", samples=APART, doc="x * log(y), but 0 where x is 0; both derivatives at (0, 0) are 0.",
+    example=("round(fd.special.xlogy(1.0, 3.0).item(), 4)", "1.0986"),
 )  # fmt: skip
 
 # --- trigonometry
 
-sin = elementwise("sin", lambda xp, x: xp.sin(x), lambda x: cos(x), promote="float", samples=ONE, doc="The sine.")
+sin = elementwise(
+    "sin",
+    lambda xp, x: xp.sin(x),
+    lambda x: cos(x),
+    promote="float",
+    samples=ONE,
+    doc="The sine.",
+    example=("round(fd.numpy.sin(1.0).item(), 4)", "0.8415"),
+)
 cos: Op = elementwise(
-    "cos", lambda xp, x: xp.cos(x), lambda x: -sin(x), promote="float", samples=ONE, doc="The cosine."
+    "cos",
+    lambda xp, x: xp.cos(x),
+    lambda x: -sin(x),
+    promote="float",
+    samples=ONE,
+    doc="The cosine.",
+    example=("round(fd.numpy.cos(1.0).item(), 4)", "0.5403"),
 )
 tan = elementwise(
     "tan", lambda xp, x: xp.tan(x), lambda out: 1 + out * out, promote="float", doc="The tangent.",
+    example=("round(fd.numpy.tan(1.0).item(), 4)", "1.5574"),
     samples=ONE._replace(low=-1.2, high=1.2),
 )  # fmt: skip
 arcsin = elementwise(
     "arcsin", lambda xp, x: xp.arcsin(x), lambda x: rsqrt((1 - x) * (1 + x)), promote="float", samples=UNIT,
     doc="The inverse sine.",
+    example=("round(fd.numpy.arcsin(1.0).item(), 4)", "1.5708"),
 )  # fmt: skip
 arccos = elementwise(
     "arccos", lambda xp, x: xp.arccos(x), lambda x: -rsqrt((1 - x) * (1 + x)), promote="float", samples=UNIT,
     doc="The inverse cosine.",
+    example=("fd.numpy.arccos(1.0).item()", "0.0"),
 )  # fmt: skip
 arctan = elementwise(
     "arctan", lambda xp, x: xp.arctan(x), lambda x: reciprocal(1 + x * x), promote="float", samples=ONE,
     doc="The inverse tangent.",
+    example=("round(fd.numpy.arctan(1.0).item(), 4)", "0.7854"),
 )  # fmt: skip
 hypot = elementwise(
     "hypot", lambda xp, x, y: xp.hypot(x, y), lambda x, out: ratio(x, out), lambda y, out: ratio(y, out),
     promote="float", samples=PAIR, doc="sqrt(x * x + y * y) without overflow; the derivatives at (0, 0) are 0.",
+    example=("fd.numpy.hypot(3.0, 4.0).item()", "5.0"),
 )  # fmt: skip
 
 
@@ -198,15 +247,28 @@ arctan2 = elementwise(
     "arctan2", lambda xp, y, x: xp.arctan2(y, x), lambda y, x: _over_square(x, y), lambda y, x: -_over_square(y, x),
     promote="float", samples=APART,
     doc="The angle of the point (x, y), for arctan2(y, x); the derivatives at the origin are 0.",
+    example=("round(fd.numpy.arctan2(1.0, 1.0).item(), 4)", "0.7854"),
 )  # fmt: skip
 
 # --- hyperbolic functions
 
 sinh = elementwise(
-    "sinh", lambda xp, x: xp.sinh(x), lambda x: cosh(x), promote="float", samples=ONE, doc="The hyperbolic sine."
+    "sinh",
+    lambda xp, x: xp.sinh(x),
+    lambda x: cosh(x),
+    promote="float",
+    samples=ONE,
+    doc="The hyperbolic sine.",
+    example=("round(fd.numpy.sinh(1.0).item(), 4)", "1.1752"),
 )
 cosh: Op = elementwise(
-    "cosh", lambda xp, x: xp.cosh(x), lambda x: sinh(x), promote="float", samples=ONE, doc="The hyperbolic cosine."
+    "cosh",
+    lambda xp, x: xp.cosh(x),
+    lambda x: sinh(x),
+    promote="float",
+    samples=ONE,
+    doc="The hyperbolic cosine.",
+    example=("round(fd.numpy.cosh(1.0).item(), 4)", "1.5431"),
 )
 one_minus_square = elementwise(  # one call where the derivative of tanh would take three
     "one_minus_square", lambda xp, x: (1 - x) * (1 + x), lambda x: -2 * x, promote="float", samples=ONE,
@@ -215,19 +277,23 @@ one_minus_square = elementwise(  # one call where the derivative of tanh would t
 tanh = elementwise(
     "tanh", lambda xp, x: xp.tanh(x), lambda out: one_minus_square(out), promote="float", samples=ONE,
     doc="The hyperbolic tangent.",
+    example=("round(fd.numpy.tanh(1.0).item(), 4)", "0.7616"),
 )  # fmt: skip
 arcsinh = elementwise(
     "arcsinh", lambda xp, x: xp.arcsinh(x),
     lambda x: rsqrt(1 + x * x) if x._dtype.kind == "c" else reciprocal(hypot(x, 1)),  # x * x may overflow
     promote="float", samples=ONE, doc="The inverse hyperbolic sine.",
+    example=("round(fd.numpy.arcsinh(1.0).item(), 4)", "0.8814"),
 )  # fmt: skip
 arccosh = elementwise(
     "arccosh", lambda xp, x: xp.arccosh(x), lambda x: rsqrt(x - 1) * rsqrt(x + 1), promote="float",
     samples=ONE._replace(low=1.2), doc="The inverse hyperbolic cosine.",
+    example=("fd.numpy.arccosh(1.0).item()", "0.0"),
 )  # fmt: skip
 arctanh = elementwise(
     "arctanh", lambda xp, x: xp.arctanh(x), lambda x: reciprocal((1 - x) * (1 + x)), promote="float", samples=UNIT,
     doc="The inverse hyperbolic tangent.",
+    example=("round(fd.numpy.arctanh(0.5).item(), 4)", "0.5493"),
 )  # fmt: skip
 
 # --- the error function and sinc
@@ -235,10 +301,12 @@ arctanh = elementwise(
 erf = elementwise(
     "erf", widened(lambda xp, x: _erf(xp, x)), lambda x: 2 / math.sqrt(math.pi) * exp(-(x * x)), promote="float",
     samples=ONE, doc="The error function.",
+    example=("round(fd.special.erf(1.0).item(), 4)", "0.8427"),
 )  # fmt: skip
 erfc = elementwise(
     "erfc", widened(lambda xp, x: erfc_impl(xp, x)), lambda x: -2 / math.sqrt(math.pi) * exp(-(x * x)), promote="float",
     samples=ONE, doc="1 - erf(x), exact for large x.",
+    example=("round(fd.special.erfc(1.0).item(), 4)", "0.1573"),
 )  # fmt: skip
 
 

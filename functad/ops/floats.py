@@ -38,10 +38,12 @@ frexp_exponent_op = nondiff(
 nextafter = elementwise(
     "nextafter", lambda xp, x, y: xp.nextafter(x, y), 1, 0, promote="float", samples=PAIR,
     doc="The float next to x towards y; as a function of x, its derivative is 1.",
+    example=("fd.numpy.nextafter(1.0, 3.0).item() > 1.0", "True"),
 )  # fmt: skip
 signbit = nondiff(
     "signbit", lambda xp, x: xp.signbit(x), promote="float", samples=ONE, batch=align_rows,
     doc="Where the sign bit is set: negative numbers, -0.0 too.",
+    example=("fd.numpy.signbit(-2.0).item()", "True"),
 )  # fmt: skip
 gcd = nondiff(
     "gcd",
@@ -49,14 +51,21 @@ gcd = nondiff(
     promote="bits",
     samples=INTEGERS,
     doc="The greatest common divisor of integers.",
+    example=("fd.numpy.gcd(12, 18).item()", "6"),
 )
 lcm = nondiff(
-    "lcm", lambda xp, x, y: xp.lcm(x, y), promote="bits", samples=INTEGERS, doc="The least common multiple of integers."
+    "lcm",
+    lambda xp, x, y: xp.lcm(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="The least common multiple of integers.",
+    example=("fd.numpy.lcm(4, 6).item()", "12"),
 )
 bitwise_count = nondiff(
     "bitwise_count", lambda xp, x: xp.bitwise_count(x).astype(np.uint8), promote="bits",
     samples=Samples(make=lambda rng: [((rng.integers(-8, 8, (3, 2)),), {}), ((rng.integers(0, 8, (0, 2)),), {})]),
     doc="The number of ones in the bits of |x|.",
+    example=("fd.numpy.bitwise_count(7).item()", "3"),
 )  # fmt: skip
 
 

@@ -40,54 +40,151 @@ def _gated(rng: np.random.Generator) -> list[Any]:
 
 INTEGERS = Samples(make=_integers)
 
-equal = nondiff("equal", lambda xp, x, y: xp.equal(x, y), promote="compare", samples=PAIR, doc="x == y.")
-not_equal = nondiff("not_equal", lambda xp, x, y: xp.not_equal(x, y), promote="compare", samples=PAIR, doc="x != y.")
-less = nondiff("less", lambda xp, x, y: xp.less(x, y), promote="compare", samples=PAIR, doc="x < y.")
-less_equal = nondiff("less_equal", lambda xp, x, y: xp.less_equal(x, y), promote="compare", samples=PAIR, doc="x <= y.")
-greater = nondiff("greater", lambda xp, x, y: xp.greater(x, y), promote="compare", samples=PAIR, doc="x > y.")
+equal = nondiff(
+    "equal",
+    lambda xp, x, y: xp.equal(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x == y.",
+    example=("fd.numpy.equal(1.0, 3.0).item()", "False"),
+)
+not_equal = nondiff(
+    "not_equal",
+    lambda xp, x, y: xp.not_equal(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x != y.",
+    example=("fd.numpy.not_equal(1.0, 3.0).item()", "True"),
+)
+less = nondiff(
+    "less",
+    lambda xp, x, y: xp.less(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x < y.",
+    example=("fd.numpy.less(1.0, 3.0).item()", "True"),
+)
+less_equal = nondiff(
+    "less_equal",
+    lambda xp, x, y: xp.less_equal(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x <= y.",
+    example=("fd.numpy.less_equal(3.0, 3.0).item()", "True"),
+)
+greater = nondiff(
+    "greater",
+    lambda xp, x, y: xp.greater(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x > y.",
+    example=("fd.numpy.greater(3.0, 1.0).item()", "True"),
+)
 greater_equal = nondiff(
-    "greater_equal", lambda xp, x, y: xp.greater_equal(x, y), promote="compare", samples=PAIR, doc="x >= y."
+    "greater_equal",
+    lambda xp, x, y: xp.greater_equal(x, y),
+    promote="compare",
+    samples=PAIR,
+    doc="x >= y.",
+    example=("fd.numpy.greater_equal(3.0, 3.0).item()", "True"),
 )
 
 logical_and = nondiff(
-    "logical_and", lambda xp, x, y: xp.logical_and(x, y), promote="logical", samples=PAIR, doc="Where both are nonzero."
+    "logical_and",
+    lambda xp, x, y: xp.logical_and(x, y),
+    promote="logical",
+    samples=PAIR,
+    doc="Where both are nonzero.",
+    example=("fd.numpy.logical_and(True, False).item()", "False"),
 )
 logical_or = nondiff(
-    "logical_or", lambda xp, x, y: xp.logical_or(x, y), promote="logical", samples=PAIR, doc="Where one is nonzero."
+    "logical_or",
+    lambda xp, x, y: xp.logical_or(x, y),
+    promote="logical",
+    samples=PAIR,
+    doc="Where one is nonzero.",
+    example=("fd.numpy.logical_or(True, False).item()", "True"),
 )
 logical_xor = nondiff(
     "logical_xor", lambda xp, x, y: xp.logical_xor(x, y), promote="logical", samples=PAIR,
     doc="Where exactly one is nonzero.",
+    example=("fd.numpy.logical_xor(True, False).item()", "True"),
 )  # fmt: skip
 logical_not = nondiff(
-    "logical_not", lambda xp, x: xp.logical_not(x), promote="logical", samples=ONE, doc="Where it is zero."
+    "logical_not",
+    lambda xp, x: xp.logical_not(x),
+    promote="logical",
+    samples=ONE,
+    doc="Where it is zero.",
+    example=("fd.numpy.logical_not(True).item()", "False"),
 )
 
 bitwise_and = nondiff(
-    "bitwise_and", lambda xp, x, y: xp.bitwise_and(x, y), promote="bits", samples=INTEGERS, doc="x & y, bit by bit."
+    "bitwise_and",
+    lambda xp, x, y: xp.bitwise_and(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="x & y, bit by bit.",
+    example=("fd.numpy.bitwise_and(6, 3).item()", "2"),
 )
 bitwise_or = nondiff(
-    "bitwise_or", lambda xp, x, y: xp.bitwise_or(x, y), promote="bits", samples=INTEGERS, doc="x | y, bit by bit."
+    "bitwise_or",
+    lambda xp, x, y: xp.bitwise_or(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="x | y, bit by bit.",
+    example=("fd.numpy.bitwise_or(6, 3).item()", "7"),
 )
 bitwise_xor = nondiff(
-    "bitwise_xor", lambda xp, x, y: xp.bitwise_xor(x, y), promote="bits", samples=INTEGERS, doc="x ^ y, bit by bit."
+    "bitwise_xor",
+    lambda xp, x, y: xp.bitwise_xor(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="x ^ y, bit by bit.",
+    example=("fd.numpy.bitwise_xor(6, 3).item()", "5"),
 )
 bitwise_not = nondiff(
     "bitwise_not", lambda xp, x: xp.invert(x), promote="bits", doc="~x, bit by bit; logical not of a bool.",
+    example=("fd.numpy.bitwise_not(6).item()", "-7"),
     samples=Samples(make=lambda rng: [((rng.integers(0, 8, (3, 2)),), {}), ((rng.integers(0, 8, (0, 2)),), {})]),
 )  # fmt: skip
 left_shift = nondiff(
-    "left_shift", lambda xp, x, y: xp.left_shift(x, y), promote="bits", samples=INTEGERS, doc="x << y: x * 2**y."
+    "left_shift",
+    lambda xp, x, y: xp.left_shift(x, y),
+    promote="bits",
+    samples=INTEGERS,
+    doc="x << y: x * 2**y.",
+    example=("fd.numpy.left_shift(1, 3).item()", "8"),
 )
 right_shift = nondiff(
     "right_shift", lambda xp, x, y: xp.right_shift(x, y), promote="bits", samples=INTEGERS,
     doc="x >> y: x // 2**y, keeping the sign.",
+    example=("fd.numpy.right_shift(6, 1).item()", "3"),
 )  # fmt: skip
 
-isnan = nondiff("isnan", lambda xp, x: xp.isnan(x), samples=ONE, batch=align_rows, doc="Where it is NaN.")
-isinf = nondiff("isinf", lambda xp, x: xp.isinf(x), samples=ONE, batch=align_rows, doc="Where it is inf or -inf.")
+isnan = nondiff(
+    "isnan",
+    lambda xp, x: xp.isnan(x),
+    samples=ONE,
+    batch=align_rows,
+    doc="Where it is NaN.",
+    example=('fd.numpy.isnan(float("nan")).item()', "True"),
+)
+isinf = nondiff(
+    "isinf",
+    lambda xp, x: xp.isinf(x),
+    samples=ONE,
+    batch=align_rows,
+    doc="Where it is inf or -inf.",
+    example=('fd.numpy.isinf(float("inf")).item()', "True"),
+)
 isfinite = nondiff(
-    "isfinite", lambda xp, x: xp.isfinite(x), samples=ONE, batch=align_rows, doc="Where it is neither infinite nor NaN."
+    "isfinite",
+    lambda xp, x: xp.isfinite(x),
+    samples=ONE,
+    batch=align_rows,
+    doc="Where it is neither infinite nor NaN.",
+    example=("fd.numpy.isfinite(1.0).item()", "True"),
 )
 
 gate: Op = linear(

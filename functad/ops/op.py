@@ -168,6 +168,8 @@ class Op:
     """The same for a first input whose memory the output may take over; see `Program.call`."""
     batch: Callable[..., Any] | None = None
     """`(op, inputs, mapped, size, params)`: how to run over rows by means of ops; NotImplemented for `jax.vmap`."""
+    example: tuple[str, str] | None = None
+    """An expression and what it prints, for the docstring."""
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)
@@ -181,6 +183,9 @@ class Op:
         self.defaults = {a.name: a.default for a in arguments if a.kind is a.KEYWORD_ONLY and a.default is not a.empty}
         self.__name__ = self.name
         self.__doc__ = self.doc
+        if self.example is not None:
+            code, prints = self.example
+            self.__doc__ = f"{self.doc}\n\n>>> import functad as fd\n>>> {code}\n{prints}\n"
         self.plans: dict[int, Plan] = {}
         self.keep = lru_cache(256)(self.keep)  # type: ignore[method-assign]  # a cache per op
 

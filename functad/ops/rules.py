@@ -345,12 +345,23 @@ def _zero_mul(xp: Any, x: Any, y: Any) -> Any:
 PAIR = Samples([(((3, 2), (3, 2)), {}), (((2, 1), (1, 3)), {}), (((), (2,)), {}), (((0, 2), (2,)), {})])
 ONE = Samples([(((3, 2),), {}), (((),), {}), (((0, 2),), {})])
 
-add = elementwise("add", lambda xp, x, y: xp.add(x, y), 1, 1, samples=PAIR, doc="x + y, elementwise.")
+add = elementwise(
+    "add",
+    lambda xp, x, y: xp.add(x, y),
+    1,
+    1,
+    samples=PAIR,
+    doc="x + y, elementwise.",
+    example=("fd.numpy.add(1.0, 3.0).item()", "4.0"),
+)
 mul = elementwise(
     "mul", lambda xp, x, y: xp.multiply(x, y), lambda y: y, lambda x: x, samples=PAIR,
     doc="x * y, elementwise.",
+    example=("fd.numpy.multiply(1.0, 3.0).item()", "3.0"),
 )  # fmt: skip
-neg = elementwise("neg", lambda xp, x: xp.negative(x), -1, samples=ONE, doc="-x.")
+neg = elementwise(
+    "neg", lambda xp, x: xp.negative(x), -1, samples=ONE, doc="-x.", example=("fd.numpy.negative(1.0).item()", "-1.0")
+)
 
 
 def _winning(name: str, **about: Any) -> Op:

@@ -73,10 +73,12 @@ xlog1py = elementwise(
     lambda x, y: log1p(where(logical_and(x == 0, y == -1), 0.0, y)),
     lambda x, y: x / where(logical_and(x == 0, y == -1), 1.0, 1 + y),
     promote="float", samples=_TWO, doc="x * log(1 + y), but 0 where x is 0; both derivatives at (0, -1) are 0.",
+    example=("round(fd.special.xlog1py(1.0, 3.0).item(), 4)", "1.3863"),
 )  # fmt: skip
 entr = elementwise(
     "entr", _entr, lambda x: -log(x) - 1, promote="float", samples=POSITIVE,
     doc="-x * log(x): 0 at 0, where its derivative is inf, and -inf for negative x.",
+    example=("round(fd.special.entr(0.5).item(), 4)", "0.3466"),
 )  # fmt: skip
 log_quotient = elementwise(
     "log_quotient", _log_quotient, lambda x, y: _over(x, x, y), lambda x, y: -_over(y, x, y), promote="float", samples=_TWO,
@@ -86,8 +88,10 @@ rel_entr = elementwise(
     "rel_entr", widened(_relative), lambda x, y: log_quotient(x, y) + _one(x, y), lambda x, y: -_ratio(x, y),
     promote="float", samples=_TWO,
     doc="x * log(x / y): 0 where x is 0, inf for negative x or y; both derivatives at (0, 0) are 0.",
+    example=("round(fd.special.rel_entr(1.0, 3.0).item(), 4)", "-1.0986"),
 )  # fmt: skip
 kl_div = elementwise(
     "kl_div", widened(_kl_div), lambda x, y: log_quotient(x, y), lambda x, y: _one(x, y) - _ratio(x, y),
     promote="float", samples=_TWO, doc="rel_entr(x, y) - x + y: the terms of a Kullback-Leibler divergence.",
+    example=("round(fd.special.kl_div(1.0, 3.0).item(), 4)", "0.9014"),
 )  # fmt: skip

@@ -78,14 +78,17 @@ erfcx_op: Op = elementwise(
 erfinv = elementwise(
     "erfinv", _erfinv, lambda out: _ROOT / 2 * exp(out * out), promote="float", samples=UNIT,
     doc="The inverse of erf; inf at 1, -inf at -1.",
+    example=("round(fd.special.erfinv(0.5).item(), 4)", "0.4769"),
 )  # fmt: skip
 ndtri = elementwise(
     "ndtri", _ndtri, lambda out: math.sqrt(2 * math.pi) * exp(out * out / 2), promote="float",
     samples=UNIT._replace(low=0.05), doc="The inverse of ndtr: the quantiles of the normal distribution.",
+    example=("round(fd.special.ndtri(0.975).item(), 4)", "1.96"),
 )  # fmt: skip
 log_ndtr = elementwise(
     "log_ndtr", _log_ndtr, lambda x: math.sqrt(2 / math.pi) * reciprocal(erfcx(x * -math.sqrt(0.5))), promote="float",
     samples=ONE, doc="The logarithm of ndtr, exact far to the left.",
+    example=("round(fd.special.log_ndtr(0.0).item(), 4)", "-0.6931"),
 )  # fmt: skip
 
 

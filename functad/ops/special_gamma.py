@@ -196,18 +196,22 @@ def _whole_first(rng: np.random.Generator, count: int) -> list[Any]:
 gammaln = elementwise(
     "gammaln", widened(lambda xp, x: scipy.special.gammaln(np.where(x == -np.inf, 0, x)) if xp is np else jax.lax.lgamma(x)),
     lambda x: digamma(x), promote="float", samples=POSITIVE, doc="log |gamma(x)|.",
+    example=("round(fd.special.gammaln(5.0).item(), 4)", "3.1781"),
 )  # fmt: skip
 gammasgn = nondiff(
     "gammasgn", _gammasgn, promote="float", samples=POSITIVE._replace(low=-2.0, kinks=(-1.0, 0.0)),
     batch=align_rows, doc="The sign of gamma(x).",
+    example=("fd.special.gammasgn(-0.5).item()", "-1.0"),
 )  # fmt: skip
 gamma: Op = elementwise(
     "gamma", _gamma, lambda x, out: out * digamma(x), promote="float", samples=POSITIVE._replace(high=4.0),
     doc="The gamma function.",
+    example=("round(fd.special.gamma(5.0).item(), 4)", "24.0"),
 )  # fmt: skip
 digamma: Op = elementwise(
     "digamma", _digamma, lambda x: bind(polygamma_op, (x,), (1,)), promote="float", samples=POSITIVE,
     doc="The derivative of gammaln; NaN at its poles 0, -1, -2, ...",
+    example=("round(fd.special.digamma(1.0).item(), 4)", "-0.5772"),
 )  # fmt: skip
 polygamma_op: Op = elementwise(
     "polygamma", _polygamma, lambda x, n: bind(polygamma_op, (x,), (n + 1,)),
@@ -273,12 +277,14 @@ gammainc = elementwise(
     lambda a, x: gammainc_slope(*_floats(a, x)), _gamma_density,
     promote="float", samples=Samples(make=lambda rng: _whole_first(rng, 1)),
     doc="The regularised lower incomplete gamma function, in a and x.",
+    example=("round(fd.special.gammainc(1.0, 3.0).item(), 4)", "0.9502"),
 )  # fmt: skip
 gammaincc = elementwise(
     "gammaincc", _incomplete(scipy.special.gammaincc, jax.lax.igammac),
     lambda a, x: -gammainc_slope(*_floats(a, x)), lambda a, x: -_gamma_density(a, x),
     promote="float", samples=Samples(make=lambda rng: _whole_first(rng, 1)),
     doc="The regularised upper incomplete gamma function, 1 - gammainc(a, x).",
+    example=("round(fd.special.gammaincc(1.0, 3.0).item(), 4)", "0.0498"),
 )  # fmt: skip
 gammainc_slope: Op = elementwise(
     "gammainc_slope", _gammainc_slope, refused(_SECOND_IN_A),
@@ -294,6 +300,7 @@ betaln = elementwise(
     "betaln", _betaln,
     lambda x, y: digamma(x) - digamma(x + y), lambda x, y: digamma(y) - digamma(x + y),
     promote="float", samples=_TWO, doc="log |beta(x, y)|.",
+    example=("round(fd.special.betaln(1.0, 3.0).item(), 4)", "-1.0986"),
 )  # fmt: skip
 
 

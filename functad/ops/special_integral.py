@@ -92,6 +92,7 @@ expi = elementwise(
     "expi", widened(lambda xp, x: xp.where(x == xp.inf, x, _named("expi")(xp, x))), lambda x: exp(x) / x,
     promote="float", samples=POSITIVE,
     doc="The exponential integral, of exp(t) / t from -inf to x.",
+    example=("round(fd.special.expi(1.0).item(), 4)", "1.8951"),
 )  # fmt: skip
 expn_op: Op = elementwise(
     "expn",
@@ -102,6 +103,7 @@ expn_op: Op = elementwise(
 spence = elementwise(
     "spence", _named("spence"), lambda x: -bind(log1p_ratio_op, (x - 1,), (0,)), promote="float", samples=POSITIVE,
     doc="Spence's function, the integral of log(t) / (1 - t) from 1 to x; the dilogarithm of 1 - x.",
+    example=("fd.special.spence(1.0).item()", "0.0"),
 )  # fmt: skip
 
 

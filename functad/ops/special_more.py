@@ -50,6 +50,7 @@ def _alone(name: str, part: int | None = None) -> Any:
 dawsn: Op = elementwise(
     "dawsn", _alone("dawsn"), lambda x, out: 1 - 2 * x * out, promote="float", samples=ONE,
     doc="Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x.",
+    example=("round(fd.special.dawsn(1.0).item(), 4)", "0.5381"),
 )  # fmt: skip
 fresnel_s: Op = elementwise(
     "fresnel_s", _alone("fresnel", 0), lambda x: sin(x * x * (math.pi / 2)), promote="float", samples=ONE,
@@ -74,6 +75,7 @@ owens_t: Op = elementwise(
     lambda h, a: exp(-h * h * (1 + a * a) / 2) / ((1 + a * a) * (2 * math.pi)),
     promote="float", samples=PAIR,
     doc="Owen's T function: the normal probability of X > h and 0 < Y < a X.",
+    example=("round(fd.special.owens_t(1.0, 3.0).item(), 4)", "0.0793"),
 )  # fmt: skip
 
 
