@@ -192,8 +192,9 @@ class Nested(Recording):
         for one, (at, _, _) in zip(tokens, plan.results, strict=True):
             one.array = outs[at]
         found = self._reached(plan, outs[len(plan.live) :])
-        if all([type(node) is Leaf for node, _, _ in found]):  # noqa: C419
-            return Swept({node.id: g for node, g, _ in found}, [], set())
+        leaves = {node.id: g for node, g, _ in found if type(node) is Leaf}
+        if len(leaves) == len(found):  # each one once: two tensors may stand for one
+            return Swept(leaves, [], set())
         return sweep([(node, g) for node, g, _ in found], behind=[node.id for node, _, guards in found if guards])
 
     def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any, bool]]:
