@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import functad as fd
 from functad import ops
 from functad.dispatch import bind
-from functad.errors import ArgumentTypeError, ShapeError
+from functad.errors import ArgumentTypeError, OutOfBoundsError, ShapeError
 from functad.testing import check_grads
 from functad.transforms.forward import jvp
 from functad.transforms.jacobian import hessian
@@ -324,3 +324,39 @@ def test_running_values_of_the_branch_not_taken(fn, bad, device):
     found = hessian(loss)(fd.tensor([2.0, 3.0, bad], device=device)).numpy()
     want = hessian(loss)(fd.tensor([2.0, 3.0, 1.0], device=device)).numpy()
     assert np.allclose(found, want, atol=1e-6) and np.all(found[2] == 0) and np.all(found[:, 2] == 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint8"])
+def test_topk_of_the_largest_and_the_smallest(dtype, device):
+    """A NaN with its sign bit set, as 0 / 0 gives on some processors, was the smallest; the smallest were sorted in full."""
+    values = [3, 0, 5, 0, 2, 7, 1]
+    x = fd.tensor(np.array(values, "float32"), device=device).astype(dtype)
+    assert [y.tolist() for y in x.topk(3)] == [[7, 5, 3], [5, 2, 0]]
+    assert [y.tolist() for y in x.topk(3, largest=False)] == [[0, 0, 1], [1, 3, 6]]
+    if dtype.startswith(("int", "uint")):
+        return
+    odd = np.array([1, np.nan, -0.0, np.inf, 0.0, -np.nan, -np.inf], "float32")
+    x = fd.tensor(odd, device=device).astype(dtype)
+    assert x.topk(7)[1].tolist() == [1, 5, 3, 0, 2, 4, 6]
+    assert x.topk(7, largest=False)[1].tolist() == [6, 2, 4, 0, 3, 1, 5]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_partition_puts_the_kth_in_order(n, device):
+    rng = np.random.default_rng(n)
+    for kth in range(-n, n):
+        x = rng.integers(0, 4, (3, n)).astype("float32")
+        x[0, :1] = -np.nan  # the largest
+        order = ops.argpartition(fd.tensor(x, device=device), kth).numpy()
+        assert np.sort(order, 1).tolist() == [[*range(n)]] * 3
+        found = np.nan_to_num(np.take_along_axis(x, order, 1), nan=9)
+        np.testing.assert_array_equal(found[:, kth], np.sort(np.nan_to_num(x, nan=9), 1)[:, kth])
+        k = kth % n
+        assert (found[:, :k] <= found[:, k : k + 1]).all() and (found[:, k:] >= found[:, k : k + 1]).all()
+    x = fd.tensor([5.0, 4.0, 6.0, 1.0], device=device)
+    assert ops.partition(x, [3, 1]).tolist() == [1.0, 4.0, 5.0, 6.0]
+    assert fd.grad(lambda x: ops.partition(x, 2)[2])(x).tolist() == [1.0, 0.0, 0.0, 0.0]
+    with pytest.raises(OutOfBoundsError, match="kth=4 is outside axis 0 of length 4"):
+        ops.partition(x, 4)
+    with pytest.raises(ArgumentTypeError, match="kth is an int"):
+        ops.argpartition(x, 1.5)

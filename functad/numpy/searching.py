@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
-from functad.dispatch import Handle
+from functad.dispatch import Handle, bind
 from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,6 +21,7 @@ from functad.errors import (
 from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand, operands
+from functad.ops.order import lexsort_op
 from functad.ops.search import searchsorted
 from functad.ops.slices import position
 
@@ -170,13 +171,13 @@ def argsort(
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
-    """With the `kth` element where it is in order, smaller ones before and larger ones after it: sorted.
+    """With the `kth` element where it is in order, smaller ones before and larger ones after it.
 
     >>> import functad.numpy as fnp
     >>> fnp.partition([3, 1, 2], 1).tolist()
     [1, 2, 3]
     """
-    return ops.sort(_with_kth(a, kth, axis, "partition"), axis)
+    return ops.partition(a, host(kth, "partition"), axis)
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
@@ -186,16 +187,7 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None, orde
     >>> fnp.argpartition([3, 1, 2], 1).tolist()
     [1, 2, 0]
     """
-    return ops.argsort(_with_kth(a, kth, axis, "argpartition"), axis)
-
-
-def _with_kth(a: Any, kth: Any, axis: int | None, where: str) -> Any:
-    a = operand(a, where=where)
-    n = a.size if axis is None else a.shape[normalize_axis(axis, a.ndim, where)]
-    for k in np.atleast_1d(host(kth, where)).tolist():
-        if not -n <= k < n:
-            raise OutOfBoundsError(f"{where}: kth={k} is outside an axis of length {n}.")
-    return a
+    return ops.argpartition(a, host(kth, "argpartition"), axis)
 
 
 def sort_complex(a: Any) -> Any:
@@ -224,11 +216,10 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
         raise ArgumentError("lexsort: needs at least one key.")
     if not many[0].ndim:
         return operand(0, many[0], dtypes.default_int())
-    axis = normalize_axis(axis, many[0].ndim, "lexsort")
-    order = ops.argsort(many[0], axis)
-    for key in many[1:]:
-        order = ops.take_along_axis(order, ops.argsort(ops.take_along_axis(key, order, axis), axis), axis)
-    return order
+    for i, key in enumerate(many):
+        if key.shape != many[0].shape:
+            raise ShapeError(f"lexsort: keys have one shape, key {i} has {key.shape} and key 0 has {many[0].shape}.")
+    return bind(lexsort_op, many, (normalize_axis(axis, many[0].ndim, "lexsort"),))
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:

@@ -10,13 +10,16 @@ import numpy as np
 
 from functad import dtypes
 from functad.dispatch import bind
-from functad.errors import ArgumentTypeError, ShapeError
+from functad.errors import ArgumentTypeError, OutOfBoundsError, ShapeError
 from functad.ops.axes import normalize_axis
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import custom, linear, nondiff, reshape_op, shift_axis
 
-__all__ = ["argsort", "argsort_op", "kthvalue", "put_along_axis_op", "sort", "sort_op", "take_along_axis_op", "topk"]
+__all__ = [
+    "argpartition", "argsort", "argsort_op", "kthvalue", "partition", "put_along_axis_op", "sort", "sort_op",
+    "take_along_axis_op", "topk",
+]  # fmt: skip
 
 # NaN counts as the largest value, as in NumPy's ascending sort and in max: a sort has it last, a
 # descending one and topk first. Equal elements keep their order both ways.
@@ -63,13 +66,71 @@ def _sort(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
     return jax.lax.sort((x, place), dimension=axis, is_stable=True, num_keys=1)
 
 
-def _topk(xp: Any, x: Any, *, k: int, axis: int) -> Any:
+def _topk(xp: Any, x: Any, *, k: int, axis: int, largest: bool) -> Any:
     if k > x.shape[axis]:
         raise ShapeError(f"topk: k={k} elements of an axis that has {x.shape[axis]}.")
     if xp is np or x.dtype.kind == "c":
-        return _argsort(xp, x, axis=axis, descending=True)[(slice(None),) * axis + (slice(k),)]
-    rows = xp.moveaxis(xp.where(x == 0, xp.zeros_like(x), x), axis, -1)  # lax.top_k has -0 below 0
-    return xp.moveaxis(jax.lax.top_k(rows, k)[1], -1, axis).astype(dtypes.default_int())
+        return _front(_argsort(xp, x, axis=axis, descending=largest), k, axis)
+
+    def found(keys: Any) -> Any:
+        return xp.moveaxis(jax.lax.top_k(xp.moveaxis(keys, axis, -1), k)[1], -1, axis).astype(dtypes.default_int())
+
+    if not dtypes.is_float(x.dtype):
+        x = x.astype(np.uint8) if x.dtype == dtypes.bool_ else x
+        return found(x if largest else ~x)
+    # XLA has -0 below 0, and NaN at either end by its sign. float32 is the dtype in which a CPU does it fast.
+    wide = x.astype(dtypes.accumulator(x.dtype))
+    zero, nan = xp.zeros((), wide.dtype), xp.asarray(np.copysign(np.nan, 1 if largest else -1), wide.dtype)
+    keys = xp.where(wide == 0, zero, xp.where(wide == wide, wide if largest else -wide, nan))
+    if largest:
+        return found(keys)
+    return jax.lax.platform_dependent(
+        keys, x, cpu=lambda keys, x: found(keys),
+        default=lambda keys, x: _front(_argsort(xp, x, axis=axis, descending=False), k, axis),
+    )  # fmt: skip
+
+
+def _front(x: Any, k: int, axis: int) -> Any:
+    return x[(slice(None),) * axis + (slice(k),)]
+
+
+def _argpartition(xp: Any, x: Any, *, kth: int, axis: int) -> Any:
+    """The few smallest (or largest) elements trade places with those that stand where they belong."""
+    n = x.shape[axis]
+    below = 2 * kth < n
+    count = kth + 1 if below else n - kth
+    chosen = xp.moveaxis(_topk(xp, x, k=count, axis=axis, largest=not below), axis, -1)
+    lead = chosen.shape[:-1]
+    chosen = (chosen if below else xp.flip(chosen, -1)).reshape(-1, count)
+    start = 0 if below else kth  # of the region that the chosen ones go to
+    inside = (chosen >= start) & (chosen < start + count)
+    # the i-th element of the region that is not chosen goes to where the i-th chosen one from outside stood
+    stays = _set(xp, xp.zeros((len(chosen), count + 1), bool), xp.where(inside, chosen - start, count), True)[:, :count]
+    place = xp.broadcast_to(xp.arange(count, dtype=chosen.dtype), chosen.shape)
+    leaving = xp.zeros((len(chosen), count + 1), chosen.dtype)
+    leaving = _set(xp, leaving, xp.where(stays, count, xp.cumsum(~stays, -1) - 1), place + start)
+    entering = xp.cumsum(~inside, -1) - 1
+    order = xp.broadcast_to(xp.arange(n + 1, dtype=chosen.dtype), (len(chosen), n + 1))
+    moved = xp.take_along_axis(leaving, xp.where(inside, count, entering), -1)
+    order = _set(xp, order, xp.where(inside, n, chosen), moved)
+    order = _set(xp, order, place + start, chosen)[:, :n]
+    return xp.moveaxis(order.reshape(*lead, n), -1, axis).astype(dtypes.default_int())
+
+
+def _set(xp: Any, x: Any, columns: Any, values: Any) -> Any:
+    """`x` with `values` in some columns of each row."""
+    if xp is not np:
+        return x.at[xp.arange(len(x))[:, None], columns].set(values)
+    x = np.array(x)
+    np.put_along_axis(x, columns, values, -1)
+    return x
+
+
+def _lexsort(xp: Any, *keys: Any, axis: int) -> Any:
+    if xp is np:
+        return np.lexsort([_sortable(x) for x in keys], axis).astype(dtypes.default_int())
+    place = jax.lax.broadcasted_iota(dtypes.default_int(), keys[0].shape, axis)
+    return jax.lax.sort((*keys[::-1], place), dimension=axis, is_stable=True, num_keys=len(keys))[-1]
 
 
 def _sortable(x: Any) -> Any:
@@ -125,9 +186,25 @@ argsort_op = nondiff(
 )  # fmt: skip
 topk_op = nondiff(
     "topk", _topk, cost=Cost.COMPUTE, samples=Samples([
-        (((5,),), {"k": 2, "axis": 0}), (((3, 4),), {"k": 3, "axis": 0}), (((2, 3),), {"k": 0, "axis": 1}),
+        (((5,),), {"k": 2, "axis": 0, "largest": True}), (((3, 4),), {"k": 3, "axis": 0, "largest": False}),
+        (((2, 3),), {"k": 0, "axis": 1, "largest": True}),
     ]),
-    batch=shift_axis, doc="The indices of the k largest elements along an axis, in descending order.",
+    batch=shift_axis, doc="The indices of the k largest (smallest) elements along an axis, in descending (ascending) order.",
+)  # fmt: skip
+argpartition_op = nondiff(
+    "argpartition", _argpartition, cost=Cost.COMPUTE, samples=Samples([
+        (((7,),), {"kth": 2, "axis": 0}), (((6, 2),), {"kth": 4, "axis": 0}), (((2, 1),), {"kth": 0, "axis": 1}),
+    ]),
+    batch=shift_axis, doc="The indices that put the `kth` element in order, smaller ones before it, larger ones after it.",
+)  # fmt: skip
+lexsort_op = nondiff(
+    "lexsort", _lexsort, cost=Cost.COMPUTE, samples=Samples(
+        make=lambda rng: [
+            (tuple(rng.integers(0, 3, shape).astype(float) for _ in range(2)), {"axis": axis})
+            for shape, axis in (((9,), 0), ((5, 3), 0))
+        ]
+    ),
+    batch=shift_axis, doc="The indices that sort an axis by several keys, the last one first; stable.",
 )  # fmt: skip
 
 
@@ -181,10 +258,7 @@ def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bo
             f"topk: k={count} elements of axis {axis}, which has {x.shape[axis]} (shape {x.shape}); k is at most that, "
             "and not negative."
         )
-    if largest:
-        indices = bind(topk_op, (x,), (count, axis))
-    else:
-        indices = bind(argsort_op, (x,), (axis, False))[(slice(None),) * axis + (slice(count),)]
+    indices = bind(topk_op, (x,), (count, axis, bool(largest)))
     return bind(take_along_axis_op, (x, indices), (axis,)), indices
 
 
@@ -202,9 +276,57 @@ def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> t
             f"kthvalue: k={place} counts from 1 up to the length of axis {axis}, {x.shape[axis]} (shape {x.shape})."
         )
     piece = (slice(None),) * axis + (slice(place - 1, place),)
-    values, order = bind(sort_op, (x,), (axis, False))
-    found = values[piece], order[piece]
+    index = bind(topk_op, (x,), (place, axis, False))[piece]
+    found = bind(take_along_axis_op, (x, index), (axis,)), index
     return found if keepdims else (found[0].squeeze(axis), found[1].squeeze(axis))
+
+
+def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """The elements with the `kth` one where it is in order along `axis`, smaller ones before and larger ones after it.
+
+    Args:
+        x: the tensor.
+        kth: an int, or several, which all come to stand in order; negative ones count from the end.
+        axis: the axis; the flattened tensor with None.
+
+    NaN counts as the largest. The derivative follows the permutation that was chosen. Raises `OutOfBoundsError` for a
+    `kth` outside the axis.
+
+    >>> import functad as fd
+    >>> fd.ops.partition(fd.tensor([5.0, 4.0, 6.0, 1.0]), 0).tolist()
+    [1.0, 4.0, 6.0, 5.0]
+    """
+    x, axis = line(x, axis, "partition")
+    places = _places(kth, x, axis, "partition")
+    if len(places) != 1:
+        return bind(sort_op, (x,), (axis, False))[0]
+    return bind(take_along_axis_op, (x, bind(argpartition_op, (x,), (*places, axis))), (axis,))
+
+
+def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """The indices of `partition`.
+
+    >>> import functad as fd
+    >>> fd.ops.argpartition(fd.tensor([5.0, 4.0, 6.0, 1.0]), 0).tolist()
+    [3, 1, 2, 0]
+    """
+    x, axis = line(x, axis, "argpartition")
+    places = _places(kth, x, axis, "argpartition")
+    if len(places) != 1:
+        return bind(argsort_op, (x,), (axis, False))
+    return bind(argpartition_op, (x,), (*places, axis))
+
+
+def _places(kth: Any, x: Any, axis: int, where: str) -> list[int]:
+    n = x.shape[axis]
+    try:
+        places = [operator.index(k) for k in (np.ravel(kth) if hasattr(kth, "__len__") else [kth])]
+    except TypeError:
+        raise ArgumentTypeError(f"{where}: kth is an int or a sequence of ints, got {kth!r}.") from None
+    for k in places:
+        if not -n <= k < n:
+            raise OutOfBoundsError(f"{where}: kth={k} is outside axis {axis} of length {n} (shape {x.shape}).")
+    return sorted({k % n for k in places})
 
 
 def _whole(k: Any, what: str) -> int:
