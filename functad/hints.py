@@ -320,7 +320,8 @@ _ELSEWHERE = (
 def foreign_names(kind: type) -> dict[str, tuple[str, str]]:
     """Names that tensors, of a class, lack, and the texts of the errors for reading and setting them."""
     texts = {name: f"; write {instead}" for name, instead in _INSTEAD.items()}
-    known = {name: f"x.{name}(...)" for name in dir(kind) if not name.startswith("_")} | _INSTEAD
+    methods = [name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))]
+    known = {name: f"x.{name}(...)" for name in methods} | _INSTEAD
     for name, instead in known.items():
         texts.setdefault(f"{name}_", f"; tensors are immutable: write x = {instead}")
     return {

@@ -327,6 +327,7 @@ def test_pieces_are_replaced_in_place_where_that_is_safe():
     chain = lambda x: x.at[1].set(x[0] + 1.0).at[2].set(2.0).at[3].set(3.0)
     assert [updates(f) for f in (lambda x: x.at[1].set(x[0]), chain, filled, scanned)] == [0, 2, 1, 1]
     assert updates(lambda x: x.at[1].set(x[0]), donate_argnums=0) == 1
+    assert fd.jit(lambda i: fd.zeros(3).at[i].set(9.0))(1).tolist() == [0.0, 9.0, 0.0]  # into a constant
     for fn in (filled, scanned):
         assert fd.jit(fn)(fd.zeros(8)).tolist() == list(range(8))
         assert fd.grad(lambda x, fn=fn: fn(x).sum())(fd.zeros(8)).tolist() == [8.0, *[0.0] * 7]

@@ -234,6 +234,15 @@ def test_donation():
     assert y.tolist() == [2.0] * 3
 
 
+def test_donated_places_are_those_of_arguments():
+    for wrong in (5, -5, (0, 1)):
+        with pytest.raises(fd.errors.ArgumentError, match=r"donate_argnums=.*takes 1 by position"):
+            jit(lambda a: a + 1, donate_argnums=wrong)
+    with pytest.raises(fd.errors.ArgumentError, match="argument 0 is static and donated"):
+        jit(lambda a: a + 1, static_argnums=0, donate_argnums=0)
+    assert jit(lambda *xs: xs[1] + 1, donate_argnums=1)(fd.ones(2), fd.ones(2)).tolist() == [2.0, 2.0]
+
+
 def test_one_tensor_cannot_be_donated_twice():
     x = fd.ones(3)
     with pytest.raises(fd.errors.DonatedError, match="in two places"):

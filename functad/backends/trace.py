@@ -76,7 +76,8 @@ class Program:
         for eq in self.equations:
             op = eq.op
             if op.in_place is not None:
-                op = op.in_place if eq.inputs[0] in owned else op
+                x = eq.inputs[0]
+                op = op.in_place if type(x) is int and x in owned else op
                 owned.update(eq.outputs)
             out = call(op, [read(x) for x in eq.inputs], eq.params)
             values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))

@@ -51,6 +51,12 @@ class Jitted:
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._static_nums, self._static_names, self._parameters = _static(fn, static_argnums, static_argnames)
         self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
+        if both := {n % max(len(self._parameters), 1) for n in self._donated} & {*self._static_nums}:
+            raise ArgumentError(
+                f"jit: argument {min(both)} is static and donated; a static value has no memory to take over."
+            )
+        if self._parameters:
+            _within(self._donated, donate_argnums, "donate_argnums", fn, self._parameters)
         self._captures = Captures(fn)
         self._has_static = bool(self._static_nums or self._static_names)
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
@@ -470,9 +476,7 @@ def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str,
     parameters = [p.name for p in signature]
     positional = [p.name for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     kinds = {p.kind for p in signature}
-    within = [n for n in numbers if -len(positional) <= n < len(positional)]
-    if len(within) < len(numbers) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        raise ArgumentError(f"jit: static_argnums={nums!r}, but the function takes {len(positional)} by position.")
+    within = _within(numbers, nums, "static_argnums", fn, positional)
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         numbers = [n % len(positional) for n in numbers]
     chosen += [positional[n] for n in within]
@@ -480,6 +484,15 @@ def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str,
         raise ArgumentError(f"jit: static_argnames={names!r}, but the arguments of the function are {parameters}.")
     by_name = [positional.index(name) for name in chosen if name in positional]
     return tuple(dict.fromkeys([*numbers, *by_name])), tuple(dict.fromkeys(chosen)), positional
+
+
+def _within(numbers: Sequence[int], given: Any, where: str, fn: Any, positional: Sequence[str]) -> list[int]:
+    """Those numbers that are places of named arguments; raises if one is no place at all."""
+    found = [n for n in numbers if -len(positional) <= n < len(positional)]
+    kinds = {p.kind for p in inspect.signature(fn).parameters.values()}
+    if len(found) < len(numbers) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ArgumentError(f"jit: {where}={given!r}, but the function takes {len(positional)} by position.")
+    return found
 
 
 def _ints(value: Any, where: str) -> list[int]:
