@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -108,9 +109,19 @@ _FAR = 1e9
 """Beyond it SciPy gives up (NaN), and two terms of the series in 1 / x are exact."""
 
 
+@lru_cache
+def _series_length(n: int, limit: int, eps: float) -> int:
+    """How many terms after the first count in the power series of I_n up to `limit`."""
+    term, k = 1.0, 0
+    while term > eps / 8:
+        k += 1
+        term *= limit * limit / (4 * k * (k + n))
+    return k
+
+
 @widened
 def _ive(xp: Any, x: Any, *, n: int) -> Any:
-    """exp(-|x|) I_n(x). From order 2 on by the power series up to 12, beyond by recurrence."""
+    """exp(-|x|) I_n(x). From order 2 on by the power series near 0, beyond by recurrence."""
     if xp is np:
         near = scipy.special.ive(x.dtype.type(n), np.clip(x, -_FAR, _FAR))
         with np.errstate(all="ignore"):
@@ -119,15 +130,15 @@ def _ive(xp: Any, x: Any, *, n: int) -> Any:
     if n < 2:
         return (jax.lax.bessel_i1e if n else jax.lax.bessel_i0e)(x)
     one = xp.ones((), x.dtype)
-    large = xp.abs(x) > 12
-    near, far = xp.where(large, one, x), xp.where(large, x, 12 * one)
+    limit = min(n * n - 1, max(12, 2 * n))  # from where on the recurrence loses next to nothing
+    large = xp.abs(x) > limit
+    near, far = xp.where(large, one, x), xp.where(large, x, limit * one)
     squared = near * near / 4
-    term = xp.power(near / 2, n) / math.factorial(n)
-    total = term
-    for k in range(1, 45):
-        term = term * squared / (k * (k + n))
-        total = total + term
-    before, here = jax.lax.bessel_i0e(far), jax.lax.bessel_i1e(far)
+    total = xp.zeros((), x.dtype)
+    for k in range(_series_length(n, limit, float(xp.finfo(x.dtype).eps)), -1, -1):
+        total = total * squared + 1 / (math.factorial(k) * math.factorial(k + n))
+    total = total * xp.power(near / 2, n)
+    before, here = jax.lax.bessel_i0e(x), jax.lax.bessel_i1e(x)  # as the orders 0 and 1 are: computed once
     for k in range(1, n):
         before, here = here, before - 2 * k / far * here
     return xp.where(large, here, total * xp.exp(-xp.abs(near)))
