@@ -157,8 +157,9 @@ def hessian(
 def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of a scalar `fn` times a vector: forward mode over reverse, without the matrix.
 
-    `primals` and `tangents` are as for `jvp`. The result is like the one primal, or with several
-    primals a tuple, one entry for each.
+    `primals` and `tangents` are tuples with an entry for each argument of `fn`, as for `jvp`; a
+    tangent has its primal's structure, shapes and dtypes. The result is like the one primal, or with
+    several primals a tuple, one entry for each.
 
     >>> import functad as fd
     >>> fd.hvp(lambda x: (x * x * x).sum(), (fd.tensor([1.0, 2.0]),), (fd.tensor([1.0, 0.0]),)).tolist()
