@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from functad.tensor import Tensor
 from functad.transforms.arguments import beside, settle, unflatten
 from functad.transforms.captures import PLAIN, Captures
 from functad.transforms.jit_entries import Call, Entry, Gradient, Last, about, gradient_of, is_fixed, shared_among
+from functad.transforms.jit_static import ints, static_of, within
 from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
@@ -49,14 +49,14 @@ class Jitted:
         functools.update_wrapper(self, fn, updated=())  # what a Module holds is not this object's
         self._fn = fn
         self._name = getattr(fn, "__name__", type(fn).__name__)
-        self._static_nums, self._static_names, self._parameters = _static(fn, static_argnums, static_argnames)
-        self._donated = tuple(_ints(donate_argnums, "donate_argnums"))
+        self._static_nums, self._static_names, self._parameters = static_of(fn, static_argnums, static_argnames)
+        self._donated = tuple(ints(donate_argnums, "donate_argnums"))
         if both := {n % max(len(self._parameters), 1) for n in self._donated} & {*self._static_nums}:
             raise ArgumentError(
                 f"jit: argument {min(both)} is static and donated; a static value has no memory to take over."
             )
         if self._parameters:
-            _within(self._donated, donate_argnums, "donate_argnums", fn, self._parameters)
+            within(self._donated, donate_argnums, "donate_argnums", fn, self._parameters)
         self._captures = Captures(fn)
         self._has_static = bool(self._static_nums or self._static_names)
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
@@ -463,43 +463,6 @@ def _places(args: tuple[Any, ...], kwargs: dict[str, Any], names: set[Any]) -> d
         found |= dict.fromkeys(range(start, start + size) if name in names else ())
         start += size
     return found
-
-
-def _static(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...], list[str]]:
-    """Static arguments by position and by name, each recognised however it is passed; the names of all."""
-    numbers = _ints(nums, "static_argnums")
-    chosen = [names] if isinstance(names, str) else list(names)
-    try:
-        signature = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return tuple(numbers), tuple(chosen), []
-    parameters = [p.name for p in signature]
-    positional = [p.name for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    kinds = {p.kind for p in signature}
-    within = _within(numbers, nums, "static_argnums", fn, positional)
-    if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        numbers = [n % len(positional) for n in numbers]
-    chosen += [positional[n] for n in within]
-    if not set(chosen) <= set(parameters) and inspect.Parameter.VAR_KEYWORD not in kinds:
-        raise ArgumentError(f"jit: static_argnames={names!r}, but the arguments of the function are {parameters}.")
-    by_name = [positional.index(name) for name in chosen if name in positional]
-    return tuple(dict.fromkeys([*numbers, *by_name])), tuple(dict.fromkeys(chosen)), positional
-
-
-def _within(numbers: Sequence[int], given: Any, where: str, fn: Any, positional: Sequence[str]) -> list[int]:
-    """Those numbers that are places of named arguments; raises if one is no place at all."""
-    found = [n for n in numbers if -len(positional) <= n < len(positional)]
-    kinds = {p.kind for p in inspect.signature(fn).parameters.values()}
-    if len(found) < len(numbers) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        raise ArgumentError(f"jit: {where}={given!r}, but the function takes {len(positional)} by position.")
-    return found
-
-
-def _ints(value: Any, where: str) -> list[int]:
-    values = list(value) if isinstance(value, (tuple, list)) else [value]
-    if not all(isinstance(v, int) for v in values):
-        raise ArgumentError(f"jit: {where} must be an int or a sequence of ints, got {value!r}.")
-    return values
 
 
 def _constant(x: Any) -> Any:
