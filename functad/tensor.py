@@ -306,12 +306,11 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         return int(self._scalar("int()"))
 
     def _scalar(self, what: str) -> Any:
-        if self.size != 1:
+        if self._shape and self.size != 1:
             raise ShapeError(
                 f"{what}: the tensor has {self.size} elements (shape {self.shape}); index or reduce it first."
             )
-        self._concrete(what)
-        return self.numpy().reshape(())
+        return self._read(what).reshape(())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self._moves():

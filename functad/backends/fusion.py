@@ -362,8 +362,9 @@ class Fusion(BaseBackend):
             recording.recurs = plan.met > 1
             weigh(plan, False)
             arrays = self._call(plan, recording)
-            recording.kept = plan.saved
-            recording.saved = dict(zip(plan.saved, arrays[len(plan.live) :], strict=True))
+            if plan.saved:
+                recording.kept = plan.saved
+                recording.saved = dict(zip(plan.saved, arrays[len(plan.live) :], strict=True))
             return arrays
         weigh(plan, plan.met == 1)
         return self._replay(recording, plan, made)
@@ -428,16 +429,19 @@ class Fusion(BaseBackend):
         self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any, made: dict[int, Tensor]
     ) -> None:
         """Give the tokens their arrays and their contexts; they let go of the recording, which may be a node now."""
-        for token, (at, tracked, taped) in zip(tokens, plan.results, strict=True):
-            token.array = arrays[at]
-            if taped and not tracked:
-                token.context = self._constant_context(recording, plan, at)
+        ended = self.ended
+        if plan.cuts:
+            for token, (at, tracked, taped) in zip(tokens, plan.results, strict=True):
+                if taped and not tracked:
+                    token.context = self._constant_context(recording, plan, at)
+        followed: Any = {}
         if plan.followed:
-            followed: Any = {p: x._context for p, x in made.items()} or become_node(recording, plan)
-        for token, (_, tracked, _) in zip(tokens, plan.results, strict=True):
+            followed = {p: x._context for p, x in made.items()} if made else become_node(recording, plan)
+        for token, (at, tracked, _) in zip(tokens, plan.results, strict=True):
+            token.array = arrays[at]
             if tracked:
-                token.context = followed[token.place]
-            token.recording = self.ended
+                token.context = followed[token.key]
+            token.recording = ended
 
     def _constant_context(self, recording: Recording, plan: Plan, at: int) -> Leaf:
         shape, dtype = plan.types[at]

@@ -161,8 +161,8 @@ def extend(recording: Any, tape: Any, key: Any) -> State | None:
     state.place = state.first if single else None
     state.shape, state.dtype = outs[0] if single else (None, None)
     state.depth = parent.depth + 1
-    state.bytes = parent.bytes + sum([_nbytes(t) for t in outs])
-    state.held = parent.held + state.bytes - parent.bytes + sum([_nbytes(Type(k.shape, k.dtype)) for k in kinds])
+    state.bytes = parent.bytes + sum([nbytes(t) for t in outs])
+    state.held = parent.held + state.bytes - parent.bytes + sum([nbytes(k) for k in kinds])
     state.full = state.depth >= MOST_STEPS or state.bytes > MOST_BYTES
     state.heavy = state.held // LOOK_BYTES > parent.held // LOOK_BYTES
     state.piece = state.depth >= PIECE_STEPS and state.bytes > PIECE_BYTES
@@ -183,7 +183,8 @@ def _types(state: State) -> list[tuple[Type, bool]]:
     return types
 
 
-def _nbytes(type: Type) -> int:
+def nbytes(type: Type | Kind) -> int:
+    """How many bytes a tensor of a type takes."""
     size: int = type.dtype.itemsize
     for n in type.shape:
         size *= n

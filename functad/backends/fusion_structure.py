@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import ref
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from functad.backends.autodiff import Autodiff
 from functad.backends.fusion_record import Recording
-from functad.backends.fusion_state import CONSTANT, TRACKED, State, path
+from functad.backends.fusion_state import CONSTANT, TRACKED, State, nbytes, path
 from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
 from functad.dispatch import pending as local
@@ -24,6 +24,8 @@ from functad.ops.rules import broadcast, guarded, is_guarded
 from functad.tape import Cut, Leaf, Leaves, Node, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
+_MOST_SETS = 16  # of results, of which a plan remembers what they need
+_SMALL = 1 << 12  # bytes of a constant that may be held for nothing
 
 
 def reach(steps: Sequence[State], wanted: set[int]) -> list[bool]:
@@ -79,9 +81,11 @@ class Plan:
         taped = {p: (s.taped, t) for s in self.steps for p, t in zip(range(s.first, s.size), s.tracked, strict=True)}
         self.followed = tuple([p for p in held if taped[p][1]])  # by a tape, after the recording has ended
         self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
+        self.cuts = any(taped and not tracked for _, tracked, taped in self.results)
         self.results += [(live.index(p), False, False) for p in below]
-        self.needs = {p: self._needs(p) for p in self.followed}  # what goes on behind the recording
-        self.differ = len(set(self.needs.values())) > 1
+        self.tracked_in = [i for i, k in enumerate(kinds) if k.role == TRACKED]  # of the tensors from outside
+        self._needs: dict[int, frozenset[int]] = {}
+        self._needed_by: dict[tuple[int, ...], list[bool]] = {}
         self.on_tape = [k.role != CONSTANT for k in self.inputs]
         self.types = [made[p] for p in live]
         self.novel = sum([step.novel for step in self.steps])
@@ -101,11 +105,31 @@ class Plan:
         self.bytes = 0  # of the executable, by estimate
         self.kept = False  # among those that are counted
 
-    def _needs(self, place: int) -> frozenset[int]:
+    def needs(self, place: int) -> frozenset[int]:
         """The places that a result depends on."""
-        wanted = {place}
-        reach(self.steps, wanted)
-        return frozenset(wanted)
+        if place not in self._needs:
+            wanted = {place}
+            reach(self.steps, wanted)
+            self._needs[place] = frozenset(wanted)
+        return self._needs[place]
+
+    def needed_by(self, places: tuple[int, ...]) -> list[bool]:
+        """Which tensors from outside some results depend on."""
+        found = self._needed_by.get(places)
+        if found is None:
+            wanted = frozenset().union(*[self.needs(p) for p in places])
+            found = [p in wanted for p in self.places]
+            if len(self._needed_by) < _MOST_SETS:
+                self._needed_by[places] = found
+        return found
+
+    @cached_property
+    def differ(self) -> bool:
+        """Whether results on the tape depend on different things that are worth letting go of."""
+        kinds = [kind for step in self.steps for kind in step.kinds]
+        large = {p for p, k in zip(self.places, kinds, strict=True) if k.role == TRACKED or nbytes(k) > _SMALL}
+        large.update(self.saved)
+        return len({self.needs(p) & large for p in self.followed}) > 1
 
     def forget(self) -> None:
         """Let go of the executables."""
@@ -369,19 +393,23 @@ def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     """Make a recording that has ended a node of its tape; its results that the tape follows, by place."""
     recording.id = fresh_id()
     keep_needed(recording, plan, plan.followed)
-    recording.leaves = leaves_of(recording)
-    types = dict(zip(plan.live, plan.types, strict=True))
+    knowns = recording.knowns
+    recording.leaves = tuple([x._context.leaves for i in plan.tracked_in if (x := knowns[i]) is not None])
+    types = plan.types_at
     parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
     if plan.differ:
         recording.outputs = [ref(part, partial(_let_go, ref(recording), plan)) for part in parts.values()]
     return parts
 
 
-def keep_needed(recording: Recording, plan: Plan, places: Sequence[int]) -> None:
+def keep_needed(recording: Recording, plan: Plan, places: tuple[int, ...]) -> None:
     """Keep what backward needs from the results at some places."""
-    needed = plan.needs[places[0]] if len(places) == 1 else frozenset().union(*[plan.needs[p] for p in places])
-    recording.knowns = [x if p in needed else None for x, p in zip(recording.knowns, plan.places)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
-    recording.saved = {p: x for p, x in recording.saved.items() if p in needed}
+    needed = plan.needed_by(places)
+    if len(recording.knowns) > len(needed) or not all(needed):
+        recording.knowns = [x if want else None for x, want in zip(recording.knowns, needed)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    if recording.saved:
+        wanted = frozenset().union(*[plan.needs(p) for p in places])
+        recording.saved = {p: x for p, x in recording.saved.items() if p in wanted}
 
 
 def leaves_of(recording: Recording) -> Leaves:
@@ -393,7 +421,7 @@ def leaves_of(recording: Recording) -> Leaves:
 def _let_go(of: Any, plan: Plan, gone: Any) -> None:
     """What only a result needed that nobody holds any more is not held either."""
     recording = of()
-    alive = [] if recording is None else [part.index for x in recording.outputs if (part := x()) is not None]
+    alive = () if recording is None else tuple([part.index for x in recording.outputs if (part := x()) is not None])
     if not alive:  # it goes itself
         return
     local.dropped.append(recording.knowns)
