@@ -115,7 +115,8 @@ class _Pending(threading.local):
     types: Any = (None, [])
     at_once: int = 0  # how many ops more run without being recorded; below 0, until further notice
     futile: int = 0  # ops that were recorded for nothing, less those for which it paid
-
+    gained: int = 0  # ops that ran as parts of a whole, less those for which that makes up
+    stands_for: int = 1  # how many structures the next one is a sample of
     dropping: bool = False
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ class Leaf:
         self.origins = origins
 
 
-class _Made:
+class Made:
     """What nodes of ops have in common. What few of them have is in a dict that the others lack."""
 
     __slots__ = ("__dict__", "__weakref__")
@@ -102,7 +102,7 @@ class _Made:
     origins: tuple[Origin, ...] | None = None
 
 
-class Node(_Made):
+class Node(Made):
     """An op's output with a tracked input, and what its derivative rule needs.
 
     An entry of `inputs` is a tensor (kept), a node (recomputed from it, or only its type is
@@ -142,7 +142,7 @@ class Node(_Made):
         self.where = user_place()
 
 
-class Part(_Made):
+class Part(Made):
     """One output of a node whose op has several (`parent.shape` lists the types of all), or of ops recorded together."""
 
     __slots__ = ("dtype", "id", "index", "parent", "shape")
@@ -161,7 +161,29 @@ class Part(_Made):
         return found
 
 
-AnyNode: TypeAlias = "Node | Part | Leaf"
+class Watched(Made):
+    """What stands for another node: it notes, by a number, that backward goes on from there."""
+
+    __slots__ = ("dtype", "id", "leaves", "node", "number", "seen", "shape")
+
+    def __init__(self, node: AnyNode, number: int, seen: set[int]):
+        self.id = fresh_id()
+        self.node = node
+        self.number = number
+        self.seen = seen
+        self.leaves: Leaves = node.leaves
+        self.shape: Any = node.shape
+        self.dtype: Any = node.dtype
+
+    def pull(self, g: Any, release: bool, found: Swept) -> list[tuple[AnyNode, Any, bool]]:
+        """The same cotangent, for the node it stands for."""
+        self.seen.add(self.number)
+        if self.retained:
+            found.gradients[self.id] = g
+        return [(self.node, g, False)]
+
+
+AnyNode: TypeAlias = "Node | Part | Watched | Leaf"
 
 
 class Swept(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 
 import functad as fd
 from functad import ops
+from functad.backends import fusion_compile
 from functad.backends.batch import Batch
 from functad.backends.forward import Forward
 from functad.dispatch import pending
@@ -107,6 +108,14 @@ def compiles(run: Callable[[], Any]) -> int:
     return len(heard)
 
 
+def compile_soon(monkeypatch: Any, met: int = 2) -> None:
+    """Have structures compiled when they are `met` that often, and used from the next time on; with -1, never."""
+    for name in ("_WAIT", "_WAIT_OPS", "_WORTH", "_WORTH_PIECE"):
+        monkeypatch.setattr(fusion_compile, name, 0)
+    for name, value in (("_START", met), ("_PER_OP", 10_000), ("_SAMPLED", 1)):
+        monkeypatch.setattr(fusion_compile, name, value)
+
+
 def settled(forget: bool = False) -> fd.Device:
     """The device that fuses, with nothing left of earlier tests to be run or compiled; `forget` what they ran, too.
 
@@ -115,7 +124,8 @@ def settled(forget: bool = False) -> fd.Device:
     device = fd.Device.cpu(fusion=True)
     if pending.recording is not None:
         pending.recording.fusion.end(pending.recording)
-    pending.at_once = pending.futile = 0
+    pending.at_once = pending.futile = pending.gained = 0
+    pending.stands_for = 1
     device.base.compiler.wait()
     if forget:
         device.base._prune()

@@ -9,7 +9,7 @@ from weakref import ref
 import jax
 import numpy as np
 import pytest
-from helpers import settled
+from helpers import compile_soon, settled
 
 import functad as fd
 from functad.backends import fusion_compile, fusion_state
@@ -23,8 +23,7 @@ REPEATS = 6
 @pytest.fixture(params=["compiled", "op by op", "not recorded"])
 def device(request, monkeypatch):
     """A device whose structures are compiled as soon as they recur, one that never compiles, and one that does not fuse."""
-    monkeypatch.setattr(fusion_compile, "_START", 2 if request.param == "compiled" else -1)
-    monkeypatch.setattr(fusion_compile, "_SWITCH", 0)
+    compile_soon(monkeypatch, 2 if request.param == "compiled" else -1)
     fused = settled(forget=True)
     return fused if request.param != "not recorded" else fd.Device.cpu(fusion=False)
 
@@ -369,3 +368,36 @@ def test_what_the_program_drops_is_not_held(device, kept):
     for i in range(40):
         step(i)
     assert resident() - before < 150  # of 320 MiB
+
+
+def test_forward_and_backward_of_a_piece_are_used_from_the_same_time_on(monkeypatch, rules):
+    compile_soon(monkeypatch, 4)
+    a = leaf(settled(forget=True), 1.0, 2.0)
+    for op in (fd.Tensor.sin, fd.Tensor.exp, lambda x: x * x):  # what is new would be compiled at once
+        op(a).numpy()
+    ran = []
+    for _ in repeated(a.device):
+        rules.clear()
+        y = (a.sin() * a).exp()
+        e = np.exp(np.sin(x := np.array([1.0, 2.0])) * x)
+        np.testing.assert_allclose(y.numpy(), e, rtol=1e-5)
+        grad = y.sum().backward()[a]
+        np.testing.assert_allclose(grad.numpy(), e * (np.sin(x) + x * np.cos(x)), rtol=1e-5)
+        ran.append(len(rules))
+    assert min(ran) == ran[-1] < ran[0]
+    assert set(ran) == {ran[0], ran[-1]}  # never the forward as a whole, and once more for a backward op by op
+
+
+def test_of_small_structures_that_recur_one_in_some_is_recorded(rules):
+    a = leaf(settled(forget=True), 1.0, 2.0)
+    (a * 0.9).numpy(), (a + 0.1).numpy(), a.sum().numpy()  # what is new would be compiled at once
+    counts = a.device.base.compiler.counts
+    before = dict(counts)
+    steps = 400
+    x = a
+    for _ in range(steps):
+        x = x * 0.9 + 0.1
+        assert np.isfinite(x.numpy()).all()
+    np.testing.assert_allclose(x.sum().backward()[a].numpy(), 0.9**steps, rtol=1e-3)
+    assert counts["compiled"] == before["compiled"]
+    assert 8 < counts["op by op"] - before["op by op"] < steps / 10

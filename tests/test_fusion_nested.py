@@ -6,10 +6,10 @@ from weakref import ref
 
 import numpy as np
 import pytest
+from helpers import compile_soon
 
 import functad as fd
 from functad import numpy as fnp
-from functad.backends import fusion_compile
 from functad.backends.pulls import Pulls
 from functad.dispatch import pending
 from functad.errors import ShapeError
@@ -22,9 +22,7 @@ X = [0.5, -0.3, 0.8]
 @pytest.fixture
 def device(x64, monkeypatch):
     """One that fuses, and compiles what recurs at once."""
-    monkeypatch.setattr(fusion_compile, "_START", 2)
-    monkeypatch.setattr(fusion_compile, "_SWITCH", 0)
-    monkeypatch.setattr(fusion_compile, "_PER_OP", 10_000)
+    compile_soon(monkeypatch)
     device = fd.Device.cpu(fusion=True)
     device.base._prune()
     return device

@@ -12,17 +12,16 @@ whether and when it is compiled in `fusion_compile`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from functad import dtypes
-from functad.backends.autodiff import Autodiff
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import Compiler, concrete, resume, weigh
+from functad.backends.fusion_compile import Compiler, concrete, gained, resume, weigh
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
+from functad.backends.fusion_replay import one_by_one, replay
 from functad.backends.fusion_state import CONSTANT, Kind, State
 from functad.backends.fusion_structure import (
     Origins,
@@ -43,8 +42,7 @@ from functad.dispatch import pending as local
 from functad.dispatch import tracing
 from functad.dtypes import DType
 from functad.ops.op import Op, Type
-from functad.ops.operand import operand
-from functad.ops.rules import broadcast, is_guarded, is_strict
+from functad.ops.rules import is_guarded, is_strict
 from functad.source import user_place
 from functad.tape import AnyNode, Leaf, Part, Swept, refuse_consumed, sweep
 from functad.tensor import Tensor
@@ -88,11 +86,15 @@ class Fusion(BaseBackend):
 
     def run(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """Record `op`; its type is known at once."""
-        if local.at_once > 1:
-            local.at_once -= 1
+        at_once = local.at_once
+        if at_once > 1:
+            local.at_once = at_once - 1
         elif not op.whole and (out := record(self, op, inputs, params)) is not None:
             return out
-        self.calls(op)
+        if op.donate:
+            self.calls(op)
+        else:
+            self.compiler.singles[op.name] += 1
         return _run(self, op, inputs, params)
 
     def calls(self, op: Op) -> None:
@@ -187,8 +189,8 @@ class Fusion(BaseBackend):
         if local.recording is recording:
             self.end(recording)
         if token.array is None:  # recorded in another thread, or its run failed
-            plan = self._plan(recording, (), (token.place,))
-            token.array = concrete(recording, lambda: self._one_by_one(recording, plan))[0]
+            plan = self.plan(recording.state, recording.x64, (), (token.place,))
+            token.array = concrete(recording, lambda: one_by_one(self, recording, plan))[0]
         return token.array
 
     def context_of(self, token: Token, x: Tensor) -> AnyNode:
@@ -213,15 +215,15 @@ class Fusion(BaseBackend):
         plan, tokens = self._close(recording)
         if not tokens:
             return
-        made: dict[int, Tensor] = {}
+        made: dict[int, AnyNode] = {}
         if plan.followed:
             arrays = concrete(recording, lambda: self._run_taped(recording, plan, made))
         elif plan.count > 1 and self.compiler.ready(plan, recording.x64, self._build_forward):
             arrays = concrete(recording, lambda: self._call(plan, recording))
-            weigh(plan, False)
+            gained(plan)
         else:
-            arrays = concrete(recording, lambda: self._one_by_one(recording, plan))
-            weigh(plan, plan.met == 1)
+            arrays = concrete(recording, lambda: one_by_one(self, recording, plan))
+            weigh(plan, taped=False)
         self._settle(recording, plan, tokens, arrays, made)
 
     def pull(self, x: Tensor, release: bool) -> Swept | None:
@@ -234,16 +236,16 @@ class Fusion(BaseBackend):
         plan, tokens = self._close(recording, (place,))
         if release:
             recording.released += (place,)
-        made: dict[int, Tensor] = {}
+        made: dict[int, AnyNode] = {}
         if self.compiler.ready(plan, recording.x64, self._build_backward):
             arrays = concrete(recording, lambda: self._call(plan, recording))
             found = self._swept(recording, plan, arrays, release)
-            weigh(plan, False)
+            gained(plan)
         else:
             gradients: list[Any] = []
-            arrays = concrete(recording, lambda: self._replay(recording, plan, made, gradients, release))
+            arrays = concrete(recording, lambda: replay(self, recording, plan, made, gradients, release))
             found = gradients[-1]
-            weigh(plan, plan.met == 1)
+            weigh(plan)
         self._settle(recording, plan, tokens, arrays, made)
         return found
 
@@ -257,7 +259,7 @@ class Fusion(BaseBackend):
         if release:
             recording.released += roots
         watched, kept = tuple(sorted(recording.retained)), recording.kept
-        plan = self._plan(recording, roots=roots, seeded=True, watched=watched, kept=kept)
+        plan = self._plan_beyond(recording.state, recording.x64, roots, kept, watched)
         cotangents = [g[p] for p in roots]
         pieces = self._pulled(recording, plan, cotangents)
         if not recording.tape.functional:
@@ -324,17 +326,23 @@ class Fusion(BaseBackend):
             below = tuple([t.place for t in more])
             tokens += more
         recording.tokens = recording.more = recording.places = None
-        return self._plan(recording, live, below, roots), tokens
+        return self.plan(recording.state, recording.x64, live, below, roots), tokens
 
-    def _plan(self, recording: Recording, *ends: Any, **named: Any) -> Plan:
+    def plan(self, state: State, x64: bool, *ends: Any, **named: Any) -> Plan:
         """The plan of a structure that ends as the further arguments of `Plan` say."""
-        plans = recording.state.plans
-        key = (ends, *named.values(), is_guarded(), is_strict(), recording.x64)
+        plans = state.plans
+        key = (ends, *named.values(), is_guarded(), is_strict(), x64)
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = Plan(recording.state, *ends, **named)
+            plan = plans[key] = Plan(state, *ends, **named)
             self.compiler.keep(plan)
         return plan
+
+    def _plan_beyond(
+        self, state: State, x64: bool, roots: tuple[int, ...], kept: tuple[int, ...], watched: tuple[int, ...] = ()
+    ) -> Plan:
+        """The plan of the backward of a recording that has ended."""
+        return self.plan(state, x64, roots=roots, seeded=True, watched=watched, kept=kept)
 
     def _call(self, plan: Plan, recording: Recording) -> Any:
         return self._in_mode(recording, plan.call, plan.arrays(recording.knowns))
@@ -350,83 +358,33 @@ class Fusion(BaseBackend):
             plan.save(self)
         return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT)
 
+    def _with_backward(self, plan: Plan, x64: bool) -> None:
+        """Compile the backward that a structure is likely to have, lest that run op by op, with its forward once more."""
+        if plan.pulled and not plan.guarded:
+            backward = self._plan_beyond(plan.state, x64, tuple(sorted(plan.pulled)), plan.saved)
+            self.compiler.compile(backward, x64, self._build_backward)
+
     def _build_backward(self, plan: Plan) -> Any:
         return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT)
 
-    def _run_taped(self, recording: Recording, plan: Plan, made: dict[int, Tensor]) -> Any:
+    def _run_taped(self, recording: Recording, plan: Plan, made: dict[int, AnyNode]) -> Any:
         """The live results, some with a tape that goes on: the recording is a node of it, or each op has its own."""
         if plan.count == 1:
             if self.compiler.recurs(plan):
-                return self._one_by_one(recording, plan)
-        elif self.compiler.ready(plan, recording.x64, self._build_forward):
+                return one_by_one(self, recording, plan)
+        elif self.compiler.ready(plan, recording.x64, self._build_forward, self._with_backward):
             recording.recurs = plan.met > 1
-            weigh(plan, False)
+            gained(plan)
             arrays = self._call(plan, recording)
             if plan.saved:
                 recording.kept = plan.saved
                 recording.saved = dict(zip(plan.saved, arrays[len(plan.live) :], strict=True))
             return arrays
-        weigh(plan, plan.met == 1)
-        return self._replay(recording, plan, made)
-
-    def _one_by_one(self, recording: Recording, plan: Plan) -> Any:
-        """The live results of a structure that no tape follows, op by op."""
-        if plan.by_op is None:
-            plan.by_op = plan.evaluator(self._single)
-        with jax.enable_x64(recording.x64) if recording.x64 != dtypes.x64_enabled() else nullcontext():
-            results = plan.by_op(*plan.arrays(recording.knowns))
-        self.compiler.counts["op by op"] += 1
-        return results
-
-    def _single(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
-        self.compiler.singles[op.name] += 1
-        return compiled(op, params)(*inputs)
-
-    def _replay(
-        self,
-        recording: Recording,
-        plan: Plan,
-        made: dict[int, Tensor],
-        gradients: list[Any] | None = None,
-        release: bool = False,
-    ) -> list[Any]:
-        """The live results op by op, with contexts in those that are `made`; and the gradients, if they are asked for."""
-        with immediate(recording.x64):
-            values = self._redone(recording, plan)
-            if gradients is not None:
-                loss = values[plan.roots[0]]
-                seed = broadcast(operand(1, loss._value, loss._dtype), loss._shape)
-                gradients.append(sweep([(loss._context, seed)], release, self.pulls))
-        made.update({p: values[p] for p in plan.followed})
-        self.compiler.counts["op by op"] += 1
-        return [_array(values[p]) for p in plan.live]
-
-    def _redone(self, recording: Recording, plan: Plan) -> list[Any]:
-        """The value at each place that is needed, with its context."""
-        values: list[Any] = []
-        given = iter(recording.knowns)
-        for i, step in enumerate(plan.steps):
-            values += [next(given) for _ in step.kinds]
-            if not plan.needed[i]:
-                values += [None] * len(step.types)
-                continue
-            ins = [values[p] for p in step.inputs]
-            if step.taped:
-                ins = [
-                    x._value if plain and x._backend is not self else x
-                    for x, plain in zip(ins, step.plain, strict=True)
-                ]
-                out = Autodiff.run(recording.tape, step.op, ins, step.params)
-            else:
-                ins = [x if x._backend is self else x._value for x in ins]
-                out = self.run(step.op, ins, step.params)
-            values += out if type(out) is tuple else [out]
-            for p in plan.last[i]:
-                values[p] = None
-        return values
+        weigh(plan)
+        return replay(self, recording, plan, made)
 
     def _settle(
-        self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any, made: dict[int, Tensor]
+        self, recording: Recording, plan: Plan, tokens: list[Token], arrays: Any, made: dict[int, AnyNode]
     ) -> None:
         """Give the tokens their arrays and their contexts; they let go of the recording, which may be a node now."""
         ended = self.ended
@@ -436,7 +394,7 @@ class Fusion(BaseBackend):
                     token.context = self._constant_context(recording, plan, at)
         followed: Any = {}
         if plan.followed:
-            followed = {p: x._context for p, x in made.items()} if made else become_node(recording, plan)
+            followed = made or become_node(recording, plan)
         for token, (at, tracked, _) in zip(tokens, plan.results, strict=True):
             token.array = arrays[at]
             if tracked:
@@ -476,12 +434,6 @@ class Fusion(BaseBackend):
         if not recording.tape.functional:
             found.origins.append(Origins(plan, recording))
         return found
-
-
-def _array(x: Any) -> Any:
-    while isinstance(x, Tensor):
-        x = x._value
-    return x
 
 
 @lru_cache

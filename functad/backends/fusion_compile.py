@@ -1,9 +1,10 @@
 """When a structure is compiled as a whole, and what is kept.
 
 A structure of ops that are new is compiled at once, for compiling its ops one by one would take
-longer. Any other runs op by op at first; if it recurs it is compiled in the background, and used from a
-fixed recurrence on. So neither a shape that occurs once nor a branch that changes makes a program wait,
-and what runs does not depend on time: the same program gives the same bits again.
+longer. Any other runs op by op at first, mostly without being recorded; if it recurs often enough, for
+its length, it is compiled in the background, and used from a fixed recurrence on. So neither a shape that
+occurs once nor a branch that changes makes a program wait, and what runs does not depend on time: the
+same program gives the same bits again.
 """
 
 from __future__ import annotations
@@ -31,9 +32,16 @@ _MOST_OPS = 100_000  # in the plans that are kept
 _MOST_BYTES = 1 << 30  # of the executables that are kept, by estimate
 _BYTES_PER_LETTER = 25  # of memory for a letter of an executable's text; measured on a CPU, where XLA does not say
 _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
-_START = 8  # how often a structure has been met when it goes to the compiler
-_SWITCH = 32  # ... and from when on the executable is used; later for large ones. Who is there first waits for it
-_PER_OP = 8
+_START = 8  # how often a structure has been met, at least, when it goes to the compiler
+_OVERHEAD = 8  # ops that take as long as what comes with each run of an executable
+_WORTH = 512  # ... and how many ops it would have saved: of what compiling takes beside the program a part
+_WORTH_PIECE = 4096  # ... without backward, which is compiled as well, and gains less
+_WAIT = 24  # how much more often until the executable is used, at least; who is there first waits for it
+_WAIT_OPS = 1024  # ... and the ops that have run meanwhile
+_PER_OP = 8  # ... and of how many ops in a large one each takes compiling as long as a run
+_SAMPLED = 32  # of so many structures that run op by op on a tape one is recorded, for that costs half as much again
+_SHARE = 4  # ... unless so many times as many ops run as a whole
+_MOST_GAINED = 1024
 _MOST_FUTILE = 128  # ops in new structures, less those that recurred
 _REPAID = 4  # ops that each one in a structure that recurs makes up for
 _PAUSE = 64  # ops that run at once for each one above
@@ -99,23 +107,27 @@ class Compiler:
             dropped += 1
         self.plans = self.plans[dropped:]
 
-    def ready(self, plan: Plan, x64: bool, build: Callable[[Plan], Any]) -> bool:
-        """Whether to run a structure as a whole; has it compiled when that pays."""
+    def ready(
+        self, plan: Plan, x64: bool, build: Callable[[Plan], Any], more: Callable[[Plan, bool], None] | None = None
+    ) -> bool:
+        """Whether to run a structure as a whole; has it compiled when that pays, and `more` for it in the background."""
         self._clock += 1
         plan.used = self._clock
         if plan.call is not None:
             self.counts["hits"] += 1
             return True
-        plan.met += 1
+        _meet(plan)
         if plan.refused or plan.count > _MOST_COMPILED:
             return False
         if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
             self._compile(plan, x64, build, ahead=False)
             plan.call = plan.made
-        elif plan.met == _START and not is_strict():
-            plan.done = threading.Event()
-            self._submit(lambda: self._compile(plan, x64, build, ahead=True))
-        elif plan.done is not None and plan.met >= _SWITCH + plan.count // _PER_OP:
+        elif plan.done is None:
+            if plan.met >= _START > 0 and (plan.expected or _is_worth(plan)) and not is_strict():
+                plan.done = threading.Event()
+                plan.switch = plan.met + max(_WAIT + plan.count // _PER_OP, _WAIT_OPS // plan.ops)
+                self._submit(lambda: self._ahead(plan, x64, build, more))
+        elif plan.met >= plan.switch:
             plan.done.wait()
             plan.call = plan.made
             self.counts["hits"] += plan.call is not None
@@ -124,14 +136,31 @@ class Compiler:
     def expect(self, plan: Plan, recurs: bool) -> None:
         """What is known of the backward of a structure when it is met first: whether its forward recurs, or is new."""
         if recurs:
-            plan.met = max(_START - 1, 0)
+            plan.met, plan.expected = max(_START - 1, 0), True
         else:
             plan.novel = len(plan.steps)
 
     def recurs(self, plan: Plan) -> bool:
         """Whether a structure of one op has been met as often as others when their executables are used."""
-        plan.met += 1
-        return plan.met > _SWITCH
+        _meet(plan)
+        return plan.met > _START + _WAIT
+
+    def compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any]) -> None:
+        """Have a structure compiled, from a background thread, to be used from now on."""
+        if plan.call is None:
+            self._compile(plan, x64, build, ahead=True)
+            plan.call = plan.made
+
+    def _ahead(
+        self, plan: Plan, x64: bool, build: Callable[[Plan], Any], more: Callable[[Plan, bool], None] | None
+    ) -> None:
+        done = plan.done
+        try:
+            self._compile(plan, x64, build, ahead=True)
+            if more is not None and plan.made is not None:
+                more(plan, x64)
+        finally:
+            done.set()
 
     def _compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any], ahead: bool) -> None:
         """Have XLA compile a structure, from its types alone: no array is kept for it."""
@@ -148,9 +177,6 @@ class Compiler:
             if ahead:
                 return
             raise
-        finally:
-            if plan.refused and plan.done is not None:
-                plan.done.set()
         with self._lock:
             if not plan.kept:  # it had been let go of, and came back
                 self._keep(plan)
@@ -160,8 +186,6 @@ class Compiler:
             self._count(plan, time.perf_counter() - start)
             if self.bytes > _MOST_BYTES and len(self.plans) > 1:
                 self._drop()
-        if plan.done is not None:
-            plan.done.set()
 
     def _count(self, plan: Plan, seconds: float) -> None:
         self.counts["compiled"] += 1
@@ -193,6 +217,17 @@ class Compiler:
             worker.join()
 
 
+def _meet(plan: Plan) -> None:
+    plan.met += local.stands_for if plan.met else 1
+    local.stands_for = 1
+
+
+def _is_worth(plan: Plan) -> bool:
+    """Whether compiling a structure would have paid by now, in part."""
+    saved = plan.met * max(plan.ops - _OVERHEAD, 0.5)
+    return saved >= (_WORTH if plan.roots and not plan.seeds else _WORTH_PIECE)
+
+
 def _compile(call: Any, inputs: Any) -> int:
     """Fill the cache of a jitted function for inputs of these types; the bytes its executable takes, about."""
     done = call.lower(*[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]).compile()
@@ -217,15 +252,32 @@ def concrete(recording: Recording, run: Callable[[], Any]) -> Any:
 # --- whether ops are recorded at all
 
 
-def weigh(plan: Plan, new: bool) -> None:
-    """Stop recording for a while where it gains nothing, since hardly any structure comes back."""
-    if not new:
+def gained(plan: Plan) -> None:
+    """Note that a structure ran as a whole."""
+    local.gained = min(local.gained + plan.count, _MOST_GAINED)
+    local.futile = max(local.futile - _REPAID * plan.count, 0)
+
+
+def weigh(plan: Plan, taped: bool = True) -> None:
+    """Stop recording for a while after a structure ran op by op.
+
+    For long if hardly any structure comes back; else, on a tape, as far as one in some is enough to tell how often it comes.
+    """
+    pause = 0
+    if plan.met == 1:
+        local.futile += plan.count
+        if local.futile > _MOST_FUTILE:
+            pause = min(_PAUSE * (local.futile - _MOST_FUTILE), _LONGEST)
+            local.futile = _MOST_FUTILE
+    else:
         local.futile = max(local.futile - _REPAID * plan.count, 0)
-        return
-    local.futile += plan.count
-    if local.futile > _MOST_FUTILE:
-        local.at_once = min(_PAUSE * (local.futile - _MOST_FUTILE), _LONGEST)
-        local.futile = _MOST_FUTILE
+        if local.gained >= _SHARE * plan.count:
+            local.gained -= _SHARE * plan.count
+        elif taped:
+            local.stands_for = min(plan.met, _SAMPLED if plan.done is None else _START)
+            pause = plan.ops * (local.stands_for - 1)
+    if pause:
+        local.at_once = pause
 
 
 def resume() -> None:

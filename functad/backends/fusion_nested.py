@@ -125,7 +125,7 @@ class Nested(Recording):
         tokens = self._stop()
         if not tokens:
             return
-        plan = self.fusion._plan(self, tuple([t.place for t in tokens]))
+        plan = self.fusion.plan(self.state, self.x64, tuple([t.place for t in tokens]))
         outs = self._values(plan)
         for token, (at, _, _) in zip(tokens, plan.results, strict=True):
             token.array = outs[at]
@@ -157,7 +157,7 @@ class Nested(Recording):
     def value_of(self, place: int) -> Tensor:
         """A result that was held when the tape was closed, one level down."""
         if self.alive.get(place) is None:
-            plan = self.fusion._plan(self, tuple({**self.alive, place: None}))
+            plan = self.fusion.plan(self.state, self.x64, tuple({**self.alive, place: None}))
             self.alive = dict(zip(plan.live, self._values(plan), strict=False))
         value = self.alive[place]
         assert value is not None
@@ -183,7 +183,7 @@ class Nested(Recording):
         if self.tokens is None or not self.state.tracks(token.place):
             return None
         tokens = self._stop()
-        plan = self.fusion._plan(self, tuple([t.place for t in tokens]), (), (token.place,))
+        plan = self.fusion.plan(self.state, self.x64, tuple([t.place for t in tokens]), (), (token.place,))
         with _Recorded(self):
             outs = self._play(plan, ())
         if outs is None:
@@ -199,7 +199,7 @@ class Nested(Recording):
 
     def pull(self, g: dict[int, Any], release: bool, found: Swept) -> list[tuple[AnyNode, Any, bool]]:
         roots = tuple(sorted(g))
-        plan = self.fusion._plan(self, roots=roots, seeded=True, kept=self.kept)
+        plan = self.fusion.plan(self.state, self.x64, roots=roots, seeded=True, kept=self.kept)
         seeds = [g[p] for p in roots]
         pieces = self._play(plan, seeds)
         return self._reached(plan, plan.gradients(self._below(plan), seeds)[1] if pieces is None else pieces)

@@ -24,6 +24,7 @@ from functad.ops.rules import broadcast, guarded, is_guarded
 from functad.tape import Cut, Leaf, Leaves, Node, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
+_FORTH_AND_BACK = 3  # ops for each one of a forward, about
 _MOST_SETS = 16  # of results, of which a plan remembers what they need
 _SMALL = 1 << 12  # bytes of a constant that may be held for nothing
 
@@ -70,6 +71,7 @@ class Plan:
         kinds = [kind for step in self.steps for kind in step.kinds]
         self.inputs = [kinds[i] for i in self.where]
         self.count = sum(self.needed)
+        self.ops = max(self.count * (_FORTH_AND_BACK if roots else 1), 1)  # that run, about
         self.last: dict[int, list[int]] = {}  # by step, the places that no later one reads
         seen = {*live, *roots, *watched}
         for i in range(len(self.steps) - 1, -1, -1):
@@ -83,6 +85,8 @@ class Plan:
         self.results = [(live.index(p), p in self.followed, taped[p][0]) for p in held]
         self.cuts = any(taped and not tracked for _, tracked, taped in self.results)
         self.results += [(live.index(p), False, False) for p in below]
+        read = {p for step, needed in zip(self.steps, self.needed, strict=True) if needed for p in step.inputs}
+        self.ends = frozenset(self.followed) - read if self.count > 1 else frozenset()
         self.tracked_in = [i for i, k in enumerate(kinds) if k.role == TRACKED]  # of the tensors from outside
         self._needs: dict[int, frozenset[int]] = {}
         self._needed_by: dict[tuple[int, ...], list[bool]] = {}
@@ -91,7 +95,10 @@ class Plan:
         self.novel = sum([step.novel for step in self.steps])
         for step in self.steps:
             step.novel = 0  # other structures that begin alike are not new for that
-        self.met = 0
+        self.met = 0  # how often, by what was sampled
+        self.pulled: set[int] = set()  # the results from which backward went on
+        self.expected = False  # to recur, as what it belongs to does
+        self.switch = 0  # how often it has been met when its executable is used
         self.used = 0
         self.done: Any = None  # an event: whether it has been compiled
         self.made: Any = None  # what the compiler made of it
