@@ -153,7 +153,8 @@ def lp_pool(where: str, ndim: int, input: Any, norm_type: Any, kernel_size: Any,
     if not isinstance(counts, int):  # a window that reaches over the end counts as a whole one
         total = total * operand(count / counts, x, total.dtype)
     empty = total == 0
-    root = ops.where(empty, 0.0, ops.where(empty, 1.0, total) ** (1 / p))
+    safe = ops.where(empty, 1.0, total)
+    root = ops.where(empty, 0.0, ops.sqrt(safe) if p == 2 else safe ** (1 / p))
     return without_batch(cast(root, x.dtype), added)
 
 
