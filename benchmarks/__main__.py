@@ -54,7 +54,7 @@ def take_turns(found: Contenders, calls: int, rounds: int) -> dict[str, list[flo
     times: dict[str, list[float]] = {name: [] for name in found}
     for lib, call in found.values():  # compile, warm caches
         start = time.perf_counter()
-        for i in range(120):  # functad uses what recurs compiled from the 32nd time on
+        for i in range(120):  # functad uses what recurs compiled after some dozen times
             lib.wait(call())
             if i > (80 if isinstance(lib, Functad) and lib.fusion else 3) and time.perf_counter() - start > 5:
                 break

@@ -204,9 +204,23 @@ class FunctadJit(Functad):
         return self._jitted(state, data, c1, c2)
 
 
+class GradOfJit(FunctadJit):
+    """The loss under `fd.jit`, its gradient outside of it."""
+
+    name = "grad of fd.jit"
+
+    def gradient(self, loss: Loss, params: list[np.ndarray], data: list[np.ndarray]) -> Callable[[], Any]:
+        fn = fd.value_and_grad(fd.jit(lambda p, *d: loss(self, p, *d)))
+        p, d = [self.array(a) for a in params], [self.array(a) for a in data]
+        return lambda: fn(p, *d)
+
+    def step(self, loss: Loss, params: list[np.ndarray], data: list[np.ndarray]) -> Callable[[], Any]:
+        raise NotImplementedError
+
+
 def libraries() -> list[Callable[[], Library]]:
     """What is installed, as makers: a workload gets contenders of its own."""
-    found: list[Callable[[], Library]] = [JaxJit, Functad, FunctadJit, FunctadOpByOp, Library]
+    found: list[Callable[[], Library]] = [JaxJit, Functad, FunctadJit, GradOfJit, FunctadOpByOp, Library]
     for name in ("torch", "mlx", "autograd"):
         try:
             module = __import__(f"benchmarks.with_{name}", fromlist=["Contender"])

@@ -21,7 +21,7 @@ import jax
 
 from functad.backends.base import refuse_donated
 from functad.backends.fusion_record import ARRAYS, Recording, immediate
-from functad.backends.fusion_structure import Plan
+from functad.backends.fusion_structure import FORTH_AND_BACK, Plan
 from functad.dispatch import base_tensor
 from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
@@ -35,7 +35,7 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met, at least, when it goes to the compiler
 _OVERHEAD = 8  # ops that take as long as what comes with each run of an executable
 _WORTH = 512  # ... and how many ops it would have saved: of what compiling takes beside the program a part
-_WORTH_PIECE = 4096  # ... without backward, which is compiled as well, and gains less
+_WORTH_PIECE = 2048  # ... if it does not end with its backward, as other ops may come in between
 _WAIT = 24  # how much more often until the executable is used, at least; who is there first waits for it
 _WAIT_OPS = 1024  # ... and the ops that have run meanwhile
 _PER_OP = 8  # ... and of how many ops in a large one each takes compiling as long as a run
@@ -224,7 +224,10 @@ def _meet(plan: Plan) -> None:
 
 def _is_worth(plan: Plan) -> bool:
     """Whether compiling a structure would have paid by now, in part."""
-    saved = plan.met * max(plan.ops - _OVERHEAD, 0.5)
+    runs, ops = 1, plan.ops
+    if plan.pulled:  # what is met is a forward, and the backward comes with it
+        runs, ops = 2, FORTH_AND_BACK * plan.count
+    saved = plan.met * max(ops - runs * _OVERHEAD, 0.5)
     return saved >= (_WORTH if plan.roots and not plan.seeds else _WORTH_PIECE)
 
 
@@ -275,7 +278,7 @@ def weigh(plan: Plan, taped: bool = True) -> None:
             local.gained -= _SHARE * plan.count
         elif taped:
             local.stands_for = min(plan.met, _SAMPLED if plan.done is None else _START)
-            pause = plan.ops * (local.stands_for - 1)
+            pause = plan.count * (local.stands_for - 1)
     if pause:
         local.at_once = pause
 

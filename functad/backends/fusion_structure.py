@@ -24,7 +24,9 @@ from functad.ops.rules import broadcast, guarded, is_guarded
 from functad.tape import Cut, Leaf, Leaves, Node, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8
-_FORTH_AND_BACK = 3  # ops for each one of a forward, about
+FORTH_AND_BACK = 3
+"""How many ops run for each one of a forward, with its backward, about."""
+
 _MOST_SETS = 16  # of results, of which a plan remembers what they need
 _SMALL = 1 << 12  # bytes of a constant that may be held for nothing
 
@@ -71,7 +73,7 @@ class Plan:
         kinds = [kind for step in self.steps for kind in step.kinds]
         self.inputs = [kinds[i] for i in self.where]
         self.count = sum(self.needed)
-        self.ops = max(self.count * (_FORTH_AND_BACK if roots else 1), 1)  # that run, about
+        self.ops = max(self.count * (FORTH_AND_BACK if roots else 1), 1)  # that run, about
         self.last: dict[int, list[int]] = {}  # by step, the places that no later one reads
         seen = {*live, *roots, *watched}
         for i in range(len(self.steps) - 1, -1, -1):
