@@ -11,7 +11,7 @@ import weakref
 import jax
 import numpy as np
 import pytest
-from helpers import settled
+from helpers import compile_soon, settled
 
 import functad as fd
 from functad.backends import fusion_compile
@@ -243,6 +243,7 @@ def test_compiling_in_the_background_keeps_no_tensor_alive(fused, monkeypatch):
     compiler.wait()
     forward(fd.tensor([1.0, 2.0], device=fused)).item()  # compiled at once, being new
     monkeypatch.setattr(fusion_compile, "_compile", slow)
+    compile_soon(monkeypatch, 8)
     try:
         for _ in range(500):
             x = fd.tensor([1.0, 2.0, 3.0], device=fused)

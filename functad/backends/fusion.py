@@ -361,7 +361,7 @@ class Fusion(BaseBackend):
     def _with_backward(self, plan: Plan, x64: bool) -> None:
         """Compile the backward that a structure is likely to have, lest that run op by op, with its forward once more."""
         if plan.pulled and not plan.guarded:
-            backward = self._plan_beyond(plan.state, x64, tuple(sorted(plan.pulled)), plan.saved)
+            backward = self._plan_beyond(plan.state, x64, tuple(sorted(plan.pulled.copy())), plan.saved)
             self.compiler.compile(backward, x64, self._build_backward)
 
     def _build_backward(self, plan: Plan) -> Any:
