@@ -10,6 +10,8 @@ import numpy as np
 
 from benchmarks.libraries import Library, Loss
 
+_TRACED = ("jax.jit", "fd.jit", "grad of fd.jit")
+
 
 class Workload(NamedTuple):
     """A loss with the arrays it is called on; `calls` per round, `step` if Adam's step is measured too."""
@@ -111,7 +113,7 @@ def workloads() -> list[Workload]:
     return [
         _mlp("tiny MLP, 32x64-64-64-10", 32, 64, 64, 64, 10, calls=20),
         Workload("Rosenbrock of 10", _rosenbrock, _random(0, (10,)), [], calls=20),
-        Workload("data-dependent control flow", _flow_loss, _random(0, (64,)), [], calls=1, skip=("jax.jit", "fd.jit")),
+        Workload("data-dependent control flow", _flow_loss, _random(0, (64,)), [], calls=1, skip=_TRACED),
         Workload("RNN of 100 steps, Python loop", _rnn_loss, _random(0, (32, 32), (16, 32)),
                  _random(1, *[(8, 16)] * 100), calls=2),
         Workload("30 elementwise ops on 1M", _chain_loss, _random(0, (1_000_000,)), [], calls=1),

@@ -35,7 +35,7 @@ _MOST_COMPILED = 1500  # ops in a structure that is worth compiling as a whole
 _START = 8  # how often a structure has been met, at least, when it goes to the compiler
 _OVERHEAD = 8  # ops that take as long as what comes with each run of an executable
 _WORTH = 512  # ... and how many ops it would have saved: a part of what compiling takes, as that is beside the program
-_WORTH_PIECE = 8192  # ... if it does not end with its backward: what compiling takes, as other ops may come in between
+_WORTH_PIECE = 8192  # ... if a tape goes on behind it: what compiling takes, as what comes then may change
 _WAIT = 24  # how much more often until the executable is used, at least; who is there first waits for it
 _WAIT_OPS = 1024  # ... and the ops that have run meanwhile
 _PER_OP = 8  # ... and of how many ops in a large one each takes compiling as long as a run
@@ -228,7 +228,7 @@ def _is_worth(plan: Plan) -> bool:
     if plan.pulled:  # what is met is a forward, and the backward comes with it
         runs, ops = 2, FORTH_AND_BACK * plan.count
     saved = plan.met * max(ops - runs * _OVERHEAD, 0.5)
-    return saved >= (_WORTH if plan.roots and not plan.seeds else _WORTH_PIECE)
+    return saved >= (_WORTH_PIECE if plan.followed or plan.seeds else _WORTH)
 
 
 def _compile(call: Any, inputs: Any) -> int:
