@@ -403,3 +403,21 @@ def test_of_small_structures_that_recur_one_in_some_is_recorded(rules):
     np.testing.assert_allclose(x.sum().backward()[a].numpy(), 0.9**steps, rtol=1e-3)
     assert counts["compiled"] == before["compiled"]
     assert 8 < counts["op by op"] - before["op by op"] < steps / 10
+
+
+def test_a_step_of_known_ops_is_whole_after_some_dozen_times(rules):
+    a = leaf(settled(forget=True), 1.0, 2.0)
+    for op in (fd.Tensor.sin, fd.Tensor.exp, lambda x: x * x, lambda x: x + x, fd.Tensor.sum):
+        op(a).numpy()  # what is new would be compiled at once
+    counts = a.device.base.compiler.counts
+    hits, steps = counts["hits"], 0
+    while counts["hits"] == hits and steps < 100:
+        steps += 1
+        rules.clear()
+        x = a
+        for _ in range(4):
+            x = (x.sin() * x).exp() + x
+        loss = x.sum()
+        grads = loss.backward()
+        assert np.isfinite(loss.item()) and grads[a].shape == (2,)
+    assert 16 < steps < 80 and not rules

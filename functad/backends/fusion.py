@@ -358,11 +358,13 @@ class Fusion(BaseBackend):
             plan.save(self)
         return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT)
 
-    def _with_backward(self, plan: Plan, x64: bool) -> None:
-        """Compile the backward that a structure is likely to have, lest that run op by op, with its forward once more."""
-        if plan.pulled and not plan.guarded:
-            backward = self._plan_beyond(plan.state, x64, tuple(sorted(plan.pulled.copy())), plan.saved)
-            self.compiler.compile(backward, x64, self._build_backward)
+    def _with_backward(self, plan: Plan, x64: bool) -> Plan | None:
+        """The backward that a structure is likely to have, compiled, lest it run op by op, with its forward once more."""
+        if not plan.pulled or plan.guarded:
+            return None
+        backward = self._plan_beyond(plan.state, x64, tuple(sorted(plan.pulled.copy())), plan.saved)
+        self.compiler.compile(backward, x64, self._build_backward)
+        return backward
 
     def _build_backward(self, plan: Plan) -> Any:
         return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT)

@@ -108,7 +108,11 @@ class Compiler:
         self.plans = self.plans[dropped:]
 
     def ready(
-        self, plan: Plan, x64: bool, build: Callable[[Plan], Any], more: Callable[[Plan, bool], None] | None = None
+        self,
+        plan: Plan,
+        x64: bool,
+        build: Callable[[Plan], Any],
+        more: Callable[[Plan, bool], Plan | None] | None = None,
     ) -> bool:
         """Whether to run a structure as a whole; has it compiled when that pays, and `more` for it in the background."""
         self._clock += 1
@@ -130,6 +134,8 @@ class Compiler:
         elif plan.met >= plan.switch:
             plan.done.wait()
             plan.call = plan.made
+            if plan.beyond is not None:
+                plan.beyond.call = plan.beyond.made
             self.counts["hits"] += plan.call is not None
         return plan.call is not None
 
@@ -146,19 +152,22 @@ class Compiler:
         return plan.met > _START + _WAIT
 
     def compile(self, plan: Plan, x64: bool, build: Callable[[Plan], Any]) -> None:
-        """Have a structure compiled, from a background thread, to be used from now on."""
-        if plan.call is None:
+        """Have a structure compiled, from a background thread, unless it has been."""
+        if plan.made is None:
             self._compile(plan, x64, build, ahead=True)
-            plan.call = plan.made
 
     def _ahead(
-        self, plan: Plan, x64: bool, build: Callable[[Plan], Any], more: Callable[[Plan, bool], None] | None
+        self,
+        plan: Plan,
+        x64: bool,
+        build: Callable[[Plan], Any],
+        more: Callable[[Plan, bool], Plan | None] | None,
     ) -> None:
         done = plan.done
         try:
             self._compile(plan, x64, build, ahead=True)
             if more is not None and plan.made is not None:
-                more(plan, x64)
+                plan.beyond = more(plan, x64)
         finally:
             done.set()
 
@@ -228,7 +237,8 @@ def _is_worth(plan: Plan) -> bool:
     if plan.pulled:  # what is met is a forward, and the backward comes with it
         runs, ops = 2, FORTH_AND_BACK * plan.count
     saved = plan.met * max(ops - runs * _OVERHEAD, 0.5)
-    return saved >= (_WORTH_PIECE if plan.followed or plan.seeds else _WORTH)
+    ends = not plan.seeds and (plan.roots or not plan.followed)  # with its backward, or has none
+    return saved >= (_WORTH if ends else _WORTH_PIECE)
 
 
 def _compile(call: Any, inputs: Any) -> int:

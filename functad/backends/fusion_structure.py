@@ -106,6 +106,7 @@ class Plan:
         self.made: Any = None  # what the compiler made of it
         self.by_op: Any = None
         self.call: Any = None
+        self.beyond: Plan | None = None  # its backward, if that was compiled with it
         self.written: Any = None  # as a program for tensors of any level; False if it cannot be
         self.reached: list[tuple[int, Type]] = []  # where gradients go: a tensor from outside, or ~place
         self.reads_saved: list[int] = []  # of the results of costly ops
@@ -142,7 +143,7 @@ class Plan:
 
     def forget(self) -> None:
         """Let go of the executables."""
-        self.call = self.made = self.done = self.by_op = self.written = None
+        self.call = self.made = self.done = self.by_op = self.written = self.beyond = None
         self.met = self.bytes = self.novel = 0
         self.kept = False
 
