@@ -390,7 +390,7 @@ def test_forward_and_backward_of_a_piece_are_used_from_the_same_time_on(monkeypa
     assert singly[0] and not singly[-1]
 
 
-def test_of_small_structures_that_recur_one_in_some_is_recorded(rules):
+def test_of_small_structures_that_recur_one_in_some_is_recorded():
     a = leaf(settled(forget=True), 1.0, 2.0)
     (a * 0.9).numpy(), (a + 0.1).numpy(), a.sum().numpy()  # what is new would be compiled at once
     counts = a.device.base.compiler.counts
