@@ -45,7 +45,16 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
 
 @explained
 def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow)."""
+    """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow).
+
+    Without `dtype` it has the one that `fd.tensor` of the number has.
+
+    >>> import functad as fd
+    >>> fd.full((2, 2), 7).tolist(), fd.full(3, 0.5, dtype="bfloat16").dtype
+    ([[7, 7], [7, 7]], dtype(bfloat16))
+    >>> fd.grad(lambda v: fd.full((2, 3), v).sum())(1.0).item()
+    6.0
+    """
     if isinstance(fill_value, Tensor):
         filled = fill_value if dtype is None else fill_value.astype(dtype)
         return filled.broadcast_to(as_shape(shape, "full"))
@@ -63,20 +72,35 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
 
 @explained
 def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of zeros, float32 unless told otherwise."""
+    """A tensor of zeros, float32 unless told otherwise.
+
+    >>> import functad as fd
+    >>> fd.zeros((2, 3), dtype="int32").tolist(), fd.zeros(2).dtype
+    ([[0, 0, 0], [0, 0, 0]], dtype('float32'))
+    """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "zeros")
     return _make(np.zeros(as_shape(shape, "zeros"), wanted), wanted, device, "zeros")
 
 
 @explained
 def ones(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of ones, float32 unless told otherwise."""
+    """A tensor of ones, float32 unless told otherwise.
+
+    >>> import functad as fd
+    >>> fd.ones(3).tolist(), fd.ones((0, 2)).shape
+    ([1.0, 1.0, 1.0], (0, 2))
+    """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "ones")
     return _make(np.ones(as_shape(shape, "ones"), wanted), wanted, device, "ones")
 
 
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """An `n` by `m` matrix with ones on its `k`-th diagonal."""
+    """An `n` by `m` matrix with ones on its `k`-th diagonal; `m` is `n` without it, and the dtype the default float.
+
+    >>> import functad as fd
+    >>> fd.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "eye")
     return _make(np.eye(n, m, k, wanted), wanted, device, "eye")
 
@@ -85,7 +109,15 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Dev
 def arange(
     start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Evenly spaced numbers from `start` up to, not including, `stop`."""
+    """Evenly spaced numbers from `start` up to, not including, `stop`; one number alone is `stop`, as in NumPy.
+
+    Without `dtype` they are of the default int if all arguments are ints, else of the default float. Raises
+    `ArgumentError` for a `step` of 0.
+
+    >>> import functad as fd
+    >>> fd.arange(3).tolist(), fd.arange(1.0, 2.0, 0.5).tolist(), fd.arange(3, 0, -1).tolist()
+    ([0, 1, 2], [1.0, 1.5], [3, 2, 1])
+    """
     start, stop = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise ArgumentError("arange: step must not be 0.")
@@ -98,23 +130,43 @@ def arange(
 def linspace(
     start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """`num` evenly spaced numbers from `start` to `stop`."""
+    """`num` evenly spaced numbers from `start` to `stop`, which is left out with `endpoint=False`; the default float.
+
+    >>> import functad as fd
+    >>> fd.linspace(0, 1, 5).tolist(), fd.linspace(0, 1, 4, endpoint=False).tolist()
+    ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
+    """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "linspace")
     return _make(np.linspace(start, stop, num, endpoint=endpoint), wanted, device, "linspace")
 
 
 def zeros_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Zeros of the shape, dtype and device of `x`."""
+    """Zeros of the shape, dtype and device of `x`.
+
+    >>> import functad as fd
+    >>> fd.zeros_like(fd.tensor([1, 2])).tolist()
+    [0, 0]
+    """
     return _like(zeros, x, dtype, device)
 
 
 def ones_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Ones of the shape, dtype and device of `x`."""
+    """Ones of the shape, dtype and device of `x`.
+
+    >>> import functad as fd
+    >>> fd.ones_like(fd.tensor([[1.0, 2.0]]), dtype=bool).tolist()
+    [[True, True]]
+    """
     return _like(ones, x, dtype, device)
 
 
 def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor filled with one number, of the shape, dtype and device of `x`."""
+    """A tensor filled with one number, of the shape, dtype and device of `x`.
+
+    >>> import functad as fd
+    >>> fd.full_like(fd.tensor([1.0, 2.0]), 7).tolist()
+    [7.0, 7.0]
+    """
     return _like(lambda shape, *rest: full(shape, fill_value, *rest), x, dtype, device)
 
 

@@ -22,7 +22,13 @@ Kind = Literal["cpu", "gpu", "tpu", "numpy"]
 
 
 class GradientCheckpointing(enum.Enum):
-    """What a tape keeps for backward."""
+    """What a tape keeps for backward.
+
+    >>> import functad as fd
+    >>> device = fd.Device.cpu().autodiff().gradient_checkpointing()
+    >>> device.gradient_checkpointing_strategy is fd.GradientCheckpointing.BALANCED
+    True
+    """
 
     DISABLED = "disabled"
     """Keep every residual."""

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 
 class Reason(enum.Enum):
-    """Why a gradient is absent, or that it is present."""
+    """Why a gradient is absent, or that it is present: what `Gradients.explain` finds.
+
+    >>> import functad as fd
+    >>> w = fd.tensor([1.0], device=fd.Device.cpu().autodiff()).require_grad()
+    >>> x = fd.tensor([2.0], device=w.device)
+    >>> (w * x).sum().backward().explain(x).reason is fd.Reason.NOT_REQUIRE_GRAD
+    True
+    """
 
     NOT_AUTODIFF_DEVICE = "not_autodiff_device"
     NOT_REQUIRE_GRAD = "not_require_grad"
@@ -77,7 +84,13 @@ _TEXT = {
 
 @dataclass(frozen=True)
 class GradientReport:
-    """Why `grads` has or lacks the gradient of a tensor, and what to do about it."""
+    """Why `grads` has or lacks the gradient of a tensor, and what to do about it: what `Gradients.explain` returns.
+
+    >>> import functad as fd
+    >>> w = fd.tensor([1.0], device=fd.Device.cpu().autodiff()).require_grad()
+    >>> print((w * 2).sum().backward().explain(w))
+    PRESENT: the gradient is here. Read it with grads[x] or x.grad(grads).
+    """
 
     reason: Reason
     message: str

@@ -19,7 +19,15 @@ from functad.tensor import Tensor
 
 
 class KVCache(NamedTuple):
-    """Keys and values of what was decoded so far, in room for more: `(batch, heads, room, head_dim)`, and how many."""
+    """Keys and values of what was decoded so far, in room for more: `(batch, heads, room, head_dim)`, and how many.
+
+    >>> import functad as fd
+    >>> attend = fd.nn.MultiheadAttention(8, 2, batch_first=True, key=fd.random.key(0))
+    >>> cache = attend.init_cache(batch=3, room=16)
+    >>> out, cache = attend.step(fd.ones((3, 1, 8)), cache)
+    >>> out.shape, cache.keys.shape, cache.length.item()
+    ((3, 1, 8), (3, 2, 16, 4), 1)
+    """
 
     keys: Any
     values: Any

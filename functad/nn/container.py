@@ -78,7 +78,12 @@ class Sequential(Module):
 
 
 class Identity(Module):
-    """What it is given."""
+    """What it is given; it stands where a model may have a layer or none.
+
+    >>> import functad as fd
+    >>> fd.nn.Sequential(fd.nn.Identity(), fd.nn.ReLU())(fd.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def forward(self, x: Any) -> Any:
         """`x`."""
@@ -121,7 +126,12 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One axis made several."""
+    """The axis `axis` made several, of lengths `sizes`; one of them may be -1.
+
+    >>> import functad as fd
+    >>> fd.nn.Unflatten(1, (3, -1))(fd.ones((2, 12))).shape
+    (2, 3, 4)
+    """
 
     axis: int
     sizes: tuple[int, ...]
@@ -134,7 +144,14 @@ class Unflatten(Module):
 
 
 class Upsample(Module):
-    """`F.interpolate` as a layer."""
+    """`functad.nn.functional.interpolate` as a layer: to a `size`, or by a `scale_factor`.
+
+    >>> import functad as fd
+    >>> fd.nn.Upsample(scale_factor=2)(fd.tensor([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
+    >>> fd.nn.Upsample(size=3, mode="linear", align_corners=True)(fd.tensor([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.5, 2.0]]]
+    """
 
     size: Any = None
     scale_factor: Any = None
@@ -147,7 +164,12 @@ class Upsample(Module):
 
 
 class PixelShuffle(Module):
-    """Channels moved into space by a factor (Shi et al. 2016)."""
+    """Channels moved into space: `(..., c * r**2, h, w)` to `(..., c, h * r, w * r)`, r being `upscale_factor` (Shi et al. 2016).
+
+    >>> import functad as fd
+    >>> fd.nn.PixelShuffle(2)(fd.arange(4.0).reshape(1, 4, 1, 1)).tolist()
+    [[[[0.0, 1.0], [2.0, 3.0]]]]
+    """
 
     upscale_factor: int
 
@@ -157,7 +179,12 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """The inverse of `PixelShuffle`."""
+    """The inverse of `PixelShuffle`: `(..., c, h * r, w * r)` to `(..., c * r**2, h, w)`.
+
+    >>> import functad as fd
+    >>> fd.nn.PixelUnshuffle(2)(fd.ones((1, 3, 4, 6))).shape
+    (1, 12, 2, 3)
+    """
 
     downscale_factor: int
 

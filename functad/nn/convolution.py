@@ -122,7 +122,12 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """A convolution over `(batch, channels, depth, height, width)`; arguments as those of `Conv1d`."""
+    """A convolution over `(batch, channels, depth, height, width)`; arguments as those of `Conv1d`.
+
+    >>> import functad as fd
+    >>> fd.nn.Conv3d(1, 2, 3, stride=2, padding=1, key=fd.random.key(0))(fd.ones((1, 1, 4, 8, 8))).shape
+    (1, 2, 2, 4, 4)
+    """
 
     _axes = 3
 
@@ -205,13 +210,25 @@ class ConvTranspose1d(_ConvTranspose):
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """The transpose of `Conv2d`; arguments as those of `ConvTranspose1d`."""
+    """The transpose of `Conv2d`; arguments as those of `ConvTranspose1d`.
+
+    >>> import functad as fd
+    >>> up = fd.nn.ConvTranspose2d(4, 2, 3, stride=2, padding=1, key=fd.random.key(0))
+    >>> up(fd.ones((1, 4, 5, 5))).shape, up(fd.ones((1, 4, 5, 5)), output_size=(10, 10)).shape
+    ((1, 2, 9, 9), (1, 2, 10, 10))
+    """
 
     _axes = 2
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """The transpose of `Conv3d`; arguments as those of `ConvTranspose1d`."""
+    """The transpose of `Conv3d`; arguments as those of `ConvTranspose1d`.
+
+    >>> import functad as fd
+    >>> up = fd.nn.ConvTranspose3d(2, 1, 2, stride=2, key=fd.random.key(0))
+    >>> up(fd.ones((1, 2, 2, 3, 3))).shape
+    (1, 1, 4, 6, 6)
+    """
 
     _axes = 3
 

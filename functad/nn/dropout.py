@@ -40,24 +40,48 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Whole channels of `(batch, channels, length)` dropped."""
+    """Whole channels of `(batch, channels, length)` dropped in training (Tompson et al. 2015).
+
+    >>> import functad as fd
+    >>> y = fd.nn.Dropout1d(0.5)(fd.ones((1, 50, 4)), key=fd.random.key(0))
+    >>> sorted(set(y.sum(-1).ravel().tolist()))
+    [0.0, 8.0]
+    """
 
     _function = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Dropout):
-    """Whole channels of `(batch, channels, height, width)` dropped."""
+    """Whole channels of `(batch, channels, height, width)` dropped in training (Tompson et al. 2015).
+
+    >>> import functad as fd
+    >>> y = fd.nn.Dropout2d(0.5)(fd.ones((1, 50, 2, 2)), key=fd.random.key(0))
+    >>> sorted(set(y.sum((2, 3)).ravel().tolist()))
+    [0.0, 8.0]
+    """
 
     _function = staticmethod(F.dropout2d)
 
 
 class Dropout3d(_Dropout):
-    """Whole channels of `(batch, channels, depth, height, width)` dropped."""
+    """Whole channels of `(batch, channels, depth, height, width)` dropped in training.
+
+    >>> import functad as fd
+    >>> y = fd.nn.Dropout3d(0.5)(fd.ones((1, 50, 2, 2, 2)), key=fd.random.key(0))
+    >>> sorted(set(y.sum((2, 3, 4)).ravel().tolist()))
+    [0.0, 16.0]
+    """
 
     _function = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean and variance under SELU (Klambauer et al. 2017)."""
+    """Dropout that keeps mean and variance under SELU (Klambauer et al. 2017).
+
+    >>> import functad as fd
+    >>> drop = fd.nn.AlphaDropout(0.5)
+    >>> len(set(drop(fd.ones(100), key=fd.random.key(0)).tolist())), drop.valid()(fd.ones(2)).tolist()
+    (2, [1.0, 1.0])
+    """
 
     _function = staticmethod(F.alpha_dropout)

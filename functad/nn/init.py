@@ -42,14 +42,26 @@ _GAINS = {
 def uniform(
     key: Any, shape: Shape, a: float = 0.0, b: float = 1.0, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Uniform in [a, b)."""
+    """Uniform in [a, b).
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.uniform(fd.random.key(0), (100,), -2.0, -1.0)
+    >>> -2 <= w.min().item() < w.max().item() < -1
+    True
+    """
     return parameters.uniform(key, shape, dtype, a, b, device)
 
 
 def normal(
     key: Any, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Normal with a mean and a standard deviation."""
+    """Normal with a mean and a standard deviation.
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.normal(fd.random.key(0), (100, 100), mean=5.0, std=0.25)
+    >>> round(w.mean().item(), 1), round(w.std().item(), 2)
+    (5.0, 0.25)
+    """
     return parameters.normal(key, shape, dtype, std, mean, device)
 
 
@@ -63,18 +75,36 @@ def trunc_normal(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Normal with a mean and a standard deviation (before the cut), within [a, b]."""
+    """Normal with a mean and a standard deviation (before the cut), within [a, b].
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.trunc_normal(fd.random.key(0), (100,), std=10.0)
+    >>> -2 <= w.min().item() < w.max().item() <= 2
+    True
+    """
     low, high = (a - mean) / std, (b - mean) / std
     return random.truncated_normal(key, low, high, shape, dtype, device=device) * std + mean
 
 
 def constant(shape: Shape, value: float, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """One value everywhere."""
+    """One value everywhere.
+
+    >>> import functad as fd
+    >>> fd.nn.init.constant((2,), 0.5).tolist()
+    [0.5, 0.5]
+    """
     return full(shape, value, dtype, device)
 
 
 def identity(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """The identity matrix, or what of it fits in a shape of two axes."""
+    """The identity matrix, or what of it fits in a shape of two axes.
+
+    Raises `ShapeError` for another number of axes.
+
+    >>> import functad as fd
+    >>> fd.nn.init.identity((2, 3)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     rows, columns = _two("identity", shape)
     return eye(rows, columns, dtype=dtype, device=device)
 
@@ -82,14 +112,29 @@ def identity(shape: Shape, dtype: Any = None, device: Device | None = None) -> T
 def xavier_uniform(
     key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Uniform in +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """Uniform in +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); `glorot_uniform` is another name.
+
+    Raises `ShapeError` for fewer than two axes.
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.xavier_uniform(fd.random.key(0), (2, 4))
+    >>> w.shape, abs(w).max().item() < 1  # sqrt(6 / (4 + 2))
+    ((2, 4), True)
+    """
     fan_in, fan_out = fans(shape, "xavier_uniform")
     bound = gain * math.sqrt(6 / max(fan_in + fan_out, 1))
     return uniform(key, shape, -bound, bound, dtype, device)
 
 
 def xavier_normal(key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Normal with std = gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """Normal with std = gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010); `glorot_normal` is another name.
+
+    Raises `ShapeError` for fewer than two axes.
+
+    >>> import functad as fd
+    >>> round(fd.nn.init.xavier_normal(fd.random.key(0), (100, 100)).std().item(), 2)
+    0.1
+    """
     fan_in, fan_out = fans(shape, "xavier_normal")
     return normal(key, shape, 0.0, gain * math.sqrt(2 / max(fan_in + fan_out, 1)), dtype, device)
 
@@ -103,7 +148,24 @@ def kaiming_uniform(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Uniform in +-gain * sqrt(3 / fan) (He et al. 2015); `a` is the negative slope of a leaky relu."""
+    """Uniform in +-gain * sqrt(3 / fan) (He et al. 2015); `he_uniform` is another name.
+
+    Args:
+        key: the key.
+        shape: that of the weight, `(out, in, *window)`.
+        a: the negative slope of a leaky relu.
+        mode: "fan_in" keeps the variance of what goes forward, "fan_out" that of gradients.
+        nonlinearity: what the gain is of; see `calculate_gain`.
+        dtype: of the result; the default float without it.
+        device: where it goes.
+
+    Raises `ShapeError` for fewer than two axes, `ArgumentError` for another `mode` or `nonlinearity`.
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.kaiming_uniform(fd.random.key(0), (4, 2, 3), nonlinearity="linear")
+    >>> w.shape, abs(w).max().item() < 0.5**0.5  # fan_in = 2 * 3
+    ((4, 2, 3), True)
+    """
     bound = math.sqrt(3) * _kaiming_std("kaiming_uniform", shape, a, mode, nonlinearity)
     return uniform(key, shape, -bound, bound, dtype, device)
 
@@ -117,22 +179,45 @@ def kaiming_normal(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Normal with std = gain / sqrt(fan) (He et al. 2015); `a` is the negative slope of a leaky relu."""
+    """Normal with std = gain / sqrt(fan) (He et al. 2015); arguments as those of `kaiming_uniform`. `he_normal` is another name.
+
+    >>> import functad as fd
+    >>> round(fd.nn.init.kaiming_normal(fd.random.key(0), (100, 200)).std().item(), 2)
+    0.1
+    """
     return normal(key, shape, 0.0, _kaiming_std("kaiming_normal", shape, a, mode, nonlinearity), dtype, device)
 
 
 def lecun_uniform(key: Any, shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Uniform in +-sqrt(3 / fan_in) (LeCun et al. 1998)."""
+    """Uniform in +-sqrt(3 / fan_in) (LeCun et al. 1998).
+
+    >>> import functad as fd
+    >>> abs(fd.nn.init.lecun_uniform(fd.random.key(0), (4, 12))).max().item() < 0.5
+    True
+    """
     return kaiming_uniform(key, shape, nonlinearity="linear", dtype=dtype, device=device)
 
 
 def lecun_normal(key: Any, shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Normal with std = 1 / sqrt(fan_in) (LeCun et al. 1998)."""
+    """Normal with std = 1 / sqrt(fan_in) (LeCun et al. 1998).
+
+    >>> import functad as fd
+    >>> round(fd.nn.init.lecun_normal(fd.random.key(0), (100, 100)).std().item(), 2)
+    0.1
+    """
     return kaiming_normal(key, shape, nonlinearity="linear", dtype=dtype, device=device)
 
 
 def orthogonal(key: Any, shape: Shape, gain: float = 1.0, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Orthonormal rows or columns, whichever are fewer, of the weight as a matrix (Saxe et al. 2014)."""
+    """Orthonormal rows or columns, whichever are fewer, of the weight as a matrix, times `gain` (Saxe et al. 2014).
+
+    Raises `ShapeError` for fewer than two axes.
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.orthogonal(fd.random.key(0), (2, 3))
+    >>> abs((w @ w.T).round()).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     sizes = as_shape(shape, "init.orthogonal")
     if len(sizes) < 2:
         raise ShapeError(f"init.orthogonal: a shape of at least two axes is needed, got {sizes}.")
@@ -148,7 +233,14 @@ he_uniform, he_normal = kaiming_uniform, kaiming_normal
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much to scale weights before a nonlinearity; `param` is the slope of `"leaky_relu"` (0.01)."""
+    """By how much to scale weights before a nonlinearity; torch's table.
+
+    `param` is the slope of "leaky_relu" (0.01 without it). Raises `ArgumentError` for a name that is not in the table.
+
+    >>> import functad as fd
+    >>> fd.nn.init.calculate_gain("tanh") == 5 / 3, fd.nn.init.calculate_gain("leaky_relu", 1.0)
+    (True, 1.0)
+    """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
@@ -159,7 +251,14 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(shape: Shape, where: str = "fans") -> tuple[int, int]:
-    """How many numbers go into one output of a weight `(out, in, *window)`, and out of one input."""
+    """How many numbers go into one output of a weight `(out, in, *window)`, and out of one input.
+
+    Raises `ShapeError` for fewer than two axes.
+
+    >>> import functad as fd
+    >>> fd.nn.init.fans((8, 4, 3, 3))
+    (36, 72)
+    """
     sizes = as_shape(shape, f"init.{where}")
     if len(sizes) < 2:
         raise ShapeError(f"init.{where}: a shape of at least two axes (out, in, *window) is needed, got {sizes}.")

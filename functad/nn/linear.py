@@ -71,7 +71,22 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """`x1 @ weight[k] @ x2 + bias[k]` for each output k; torch's layout `[out_features, in1_features, in2_features]`."""
+    """`x1 @ weight[k] @ x2 + bias[k]` for each output k.
+
+    Args:
+        in1_features: the length of the last axis of `x1`.
+        in2_features: that of `x2`.
+        out_features: that of what it returns.
+        bias: whether it adds one.
+        key: where its numbers are drawn from; the generator of `fd.seed` without it.
+        dtype: of the parameters; `weight` is `[out_features, in1_features, in2_features]`, as in torch.
+        device: where they are.
+
+    >>> import functad as fd
+    >>> layer = fd.nn.Bilinear(2, 3, 4, key=fd.random.key(0))
+    >>> layer(fd.ones((5, 2)), fd.ones((5, 3))).shape, layer.weight.shape
+    ((5, 4), (4, 2, 3))
+    """
 
     in1_features: int = field(static=True)
     in2_features: int = field(static=True)

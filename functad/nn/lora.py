@@ -91,7 +91,16 @@ def lora(model: Any, rank: int, alpha: float | None = None, group: Any = Linear,
 
 
 def merge_lora(model: Any) -> Any:
-    """A copy of a model in which every adapter has become part of its `Linear`, and all is trained again."""
+    """A copy of a model in which every adapter has become part of its `Linear`, and all is trained again.
+
+    Raises `ArgumentError` if the model has no adapter.
+
+    >>> import functad as fd
+    >>> net = fd.nn.Sequential(fd.nn.Linear(4, 4), fd.nn.ReLU(), fd.nn.Linear(4, 2))
+    >>> merged = fd.nn.merge_lora(fd.nn.lora(net, rank=1))
+    >>> type(merged[0]).__name__, merged.num_params == net.num_params
+    ('Linear', True)
+    """
     if isinstance(model, LoraLinear):
         return model.merge()
     merged = {path: m.merge() for path, m in model.named_modules() if isinstance(m, LoraLinear)}

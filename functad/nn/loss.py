@@ -15,7 +15,15 @@ from functad.tensor import Tensor
 
 
 class MSELoss(Module):
-    """The mean of squared differences."""
+    """The mean of squared differences.
+
+    As in every loss here, `reduction` is "mean", "sum" or "none", the last for one loss per element (per sample, where
+    there are classes). Calling it raises `ShapeError` if the shapes differ.
+
+    >>> import functad as fd
+    >>> fd.nn.MSELoss(reduction="none")(fd.tensor([1.0, 2.0]), fd.tensor([1.0, 4.0])).tolist()
+    [0.0, 4.0]
+    """
 
     reduction: str = "mean"
 
@@ -25,7 +33,12 @@ class MSELoss(Module):
 
 
 class L1Loss(Module):
-    """The mean of absolute differences."""
+    """The mean of absolute differences; the derivative where there is none is 0.
+
+    >>> import functad as fd
+    >>> fd.nn.L1Loss()(fd.tensor([1.0, 2.0]), fd.tensor([1.0, 4.0])).item()
+    1.0
+    """
 
     reduction: str = "mean"
 
@@ -35,7 +48,12 @@ class L1Loss(Module):
 
 
 class SmoothL1Loss(Module):
-    """Squared near 0, absolute beyond `beta`."""
+    """Half the square over `beta` near 0, absolute with slope 1 beyond `beta` (Girshick 2015).
+
+    >>> import functad as fd
+    >>> fd.nn.SmoothL1Loss(reduction="none")(fd.tensor([0.5, 3.0]), fd.zeros(2)).tolist()
+    [0.125, 2.5]
+    """
 
     reduction: str = "mean"
     beta: float = 1.0
@@ -46,7 +64,12 @@ class SmoothL1Loss(Module):
 
 
 class HuberLoss(Module):
-    """Squared near 0, absolute beyond `delta`, of slope `delta` (Huber 1964)."""
+    """Half the square near 0, absolute with slope `delta` beyond `delta` (Huber 1964).
+
+    >>> import functad as fd
+    >>> fd.nn.HuberLoss(reduction="none", delta=2.0)(fd.tensor([0.5, 3.0]), fd.zeros(2)).tolist()
+    [0.125, 4.0]
+    """
 
     reduction: str = "mean"
     delta: float = 1.0
@@ -57,7 +80,19 @@ class HuberLoss(Module):
 
 
 class CrossEntropyLoss(Module):
-    """Minus the log probability of the target class, from logits; targets are class numbers or probabilities."""
+    """Minus the log probability of the target class, from logits; targets are class numbers or probabilities.
+
+    Args:
+        weight: a factor for each class; the mean is then the weighted one.
+        ignore_index: the class number of targets that do not count.
+        reduction: as in `MSELoss`.
+        label_smoothing: the share of each target that is spread over all classes.
+
+    >>> import functad as fd
+    >>> loss = fd.nn.CrossEntropyLoss()(fd.zeros((2, 4)), fd.tensor([0, -100]))
+    >>> f"{loss.item():.4f}"  # log 4
+    '1.3863'
+    """
 
     weight: Tensor | None = None
     ignore_index: int = -100
@@ -70,7 +105,12 @@ class CrossEntropyLoss(Module):
 
 
 class NLLLoss(Module):
-    """Minus the log probability of the target class, from log probabilities."""
+    """Minus the log probability of the target class, from log probabilities; arguments as those of `CrossEntropyLoss`.
+
+    >>> import functad as fd
+    >>> fd.nn.NLLLoss()(fd.tensor([[-1.0, -3.0], [-5.0, -2.0]]), fd.tensor([0, 1])).item()
+    1.5
+    """
 
     weight: Tensor | None = None
     ignore_index: int = -100
@@ -82,7 +122,12 @@ class NLLLoss(Module):
 
 
 class BCELoss(Module):
-    """Binary cross entropy of probabilities."""
+    """Binary cross entropy of probabilities; their logs are cut at -100, as in torch. `weight` broadcasts with the elements.
+
+    >>> import functad as fd
+    >>> fd.nn.BCELoss()(fd.tensor([1.0, 0.0]), fd.tensor([1.0, 1.0])).item()
+    50.0
+    """
 
     weight: Tensor | None = None
     reduction: str = "mean"
@@ -93,7 +138,12 @@ class BCELoss(Module):
 
 
 class BCEWithLogitsLoss(Module):
-    """Binary cross entropy of logits."""
+    """Binary cross entropy of logits, stable; `pos_weight` multiplies the part of targets that are 1.
+
+    >>> import functad as fd
+    >>> fd.nn.BCEWithLogitsLoss()(fd.tensor([1000.0, -1000.0]), fd.tensor([1.0, 1.0])).item()
+    500.0
+    """
 
     weight: Tensor | None = None
     reduction: str = "mean"
@@ -105,7 +155,16 @@ class BCEWithLogitsLoss(Module):
 
 
 class KLDivLoss(Module):
-    """The divergence of the target from log probabilities."""
+    """The Kullback-Leibler divergence of the target from log probabilities, with 0 log 0 = 0.
+
+    `log_target` says that targets are logarithms too. `reduction="mean"` is over all elements, "batchmean" over the first
+    axis: the one that mathematics means.
+
+    >>> import functad as fd
+    >>> log_p, target = fd.tensor([[0.25, 0.75]]).log(), fd.tensor([[0.5, 0.5]])
+    >>> f"{fd.nn.KLDivLoss('batchmean')(log_p, target).item():.4f}"
+    '0.1438'
+    """
 
     reduction: str = "mean"
     log_target: bool = False
@@ -116,7 +175,14 @@ class KLDivLoss(Module):
 
 
 class PoissonNLLLoss(Module):
-    """Minus the log probability of counts under a Poisson rate."""
+    """Minus the log probability of counts under a Poisson rate, without the part that depends on the counts alone.
+
+    The input is the log of the rate, or the rate for `log_input=False`; `full` adds Stirling's approximation of the rest.
+
+    >>> import functad as fd
+    >>> fd.nn.PoissonNLLLoss()(fd.tensor([0.0, 0.0]), fd.tensor([1.0, 2.0])).item()
+    1.0
+    """
 
     log_input: bool = True
     full: bool = False
@@ -129,7 +195,12 @@ class PoissonNLLLoss(Module):
 
 
 class GaussianNLLLoss(Module):
-    """Minus the log probability under a normal distribution."""
+    """Minus the log probability under a normal distribution of variance `var`, which is cut below at `eps` (Nix, Weigend 1994).
+
+    >>> import functad as fd
+    >>> fd.nn.GaussianNLLLoss()(fd.tensor([1.0, 3.0]), fd.tensor([1.0, 1.0]), fd.ones(2)).item()
+    1.0
+    """
 
     full: bool = False
     eps: float = 1e-6
@@ -141,7 +212,13 @@ class GaussianNLLLoss(Module):
 
 
 class HingeEmbeddingLoss(Module):
-    """Distances: small where the target is 1, beyond the margin where it is -1."""
+    """Of distances: themselves where the target is 1, what they lack of the margin where it is -1 (Hadsell et al. 2006).
+
+    >>> import functad as fd
+    >>> loss = fd.nn.HingeEmbeddingLoss(reduction="none")
+    >>> loss(fd.tensor([0.25, 0.25, 3.0]), fd.tensor([1.0, -1.0, -1.0])).tolist()
+    [0.25, 0.75, 0.0]
+    """
 
     margin: float = 1.0
     reduction: str = "mean"
@@ -152,7 +229,13 @@ class HingeEmbeddingLoss(Module):
 
 
 class MarginRankingLoss(Module):
-    """Which of two is larger, as the target's sign says."""
+    """Which of two is to be larger, as the target's sign says, by a margin: max(0, margin - target * (input1 - input2)).
+
+    >>> import functad as fd
+    >>> loss = fd.nn.MarginRankingLoss(margin=1.0, reduction="none")
+    >>> loss(fd.tensor([3.0, 3.0]), fd.tensor([1.0, 1.0]), fd.tensor([1.0, -1.0])).tolist()
+    [0.0, 3.0]
+    """
 
     margin: float = 0.0
     reduction: str = "mean"
@@ -163,7 +246,12 @@ class MarginRankingLoss(Module):
 
 
 class SoftMarginLoss(Module):
-    """Logistic loss of targets +-1."""
+    """The logistic loss of targets +-1: log(1 + exp(-target * input)), without overflow.
+
+    >>> import functad as fd
+    >>> fd.nn.SoftMarginLoss(reduction="sum")(fd.tensor([1000.0, -1000.0]), fd.tensor([1.0, 1.0])).item()
+    1000.0
+    """
 
     reduction: str = "mean"
 
@@ -173,7 +261,12 @@ class SoftMarginLoss(Module):
 
 
 class MultiMarginLoss(Module):
-    """The hinge loss of several classes."""
+    """The hinge loss of several classes: the mean over classes of what scores lack of the margin, to the power `p`.
+
+    >>> import functad as fd
+    >>> fd.nn.MultiMarginLoss()(fd.tensor([[2.0, 1.5, 0.0, 0.0]]), fd.tensor([0])).item()
+    0.125
+    """
 
     p: int = 1
     margin: float = 1.0
@@ -186,7 +279,13 @@ class MultiMarginLoss(Module):
 
 
 class CosineEmbeddingLoss(Module):
-    """The angle between vectors: small where the target is 1, beyond the margin where it is -1."""
+    """Of angles: 1 - cos where the target is 1, what of the cosine is above the margin where it is -1.
+
+    >>> import functad as fd
+    >>> x = fd.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> fd.nn.CosineEmbeddingLoss(reduction="none")(x, fd.tensor([[0.0, 1.0], [2.0, 0.0]]), fd.tensor([1, -1])).tolist()
+    [1.0, 1.0]
+    """
 
     margin: float = 0.0
     reduction: str = "mean"
@@ -197,7 +296,16 @@ class CosineEmbeddingLoss(Module):
 
 
 class TripletMarginLoss(Module):
-    """Nearer to the positive than to the negative by a margin."""
+    """How far the negative is from being by a margin farther from the anchor than the positive (Balntas et al. 2016).
+
+    Distances are p-norms of the difference plus `eps`. `swap` takes the positive for the anchor where the negative is
+    nearer to it.
+
+    >>> import functad as fd
+    >>> anchor, positive, negative = fd.zeros((1, 2)), fd.zeros((1, 2)), fd.tensor([[0.25, 0.0]])
+    >>> f"{fd.nn.TripletMarginLoss()(anchor, positive, negative).item():.4f}"
+    '0.7500'
+    """
 
     margin: float = 1.0
     p: float = 2.0
@@ -213,7 +321,21 @@ class TripletMarginLoss(Module):
 
 
 class CTCLoss(Module):
-    """Minus the log probability of a sequence whose alignment is unknown (Graves et al. 2006)."""
+    """Minus the log probability of a sequence whose alignment is unknown (Graves et al. 2006).
+
+    Args:
+        blank: the number of the class that stands for none.
+        reduction: as in `MSELoss`; "mean" divides each loss by the length of its target first.
+        zero_infinity: whether the loss of a target that does not fit in is 0 instead of inf; its gradient is 0 either way.
+
+    It is called with log probabilities `(time, batch, classes)`, targets `(batch, longest)` and the lengths of both.
+
+    >>> import functad as fd
+    >>> log_probs = fd.full((2, 1, 2), 0.5).log()
+    >>> loss = fd.nn.CTCLoss()(log_probs, fd.tensor([[1]]), fd.tensor([2]), fd.tensor([1]))
+    >>> f"{loss.exp().item():.4f}"  # 1 / P, of the alignments 1 1, 1 blank and blank 1
+    '1.3333'
+    """
 
     blank: int = 0
     reduction: str = "mean"

@@ -58,7 +58,16 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Unit mean square over the last axes, then a scale (Zhang and Sennrich 2019).
 
-    `eps` without a value is the machine epsilon of the dtype, as in torch.
+    Args:
+        normalized_shape: the lengths of those axes; an int for the last alone.
+        eps: added to the mean square; the machine epsilon of the dtype without it, as in torch.
+        elementwise_affine: whether it has a `weight`.
+        dtype: of the parameter.
+        device: where it is.
+
+    >>> import functad as fd
+    >>> [f"{y:.4f}" for y in fd.nn.RMSNorm(2)(fd.tensor([3.0, 4.0])).tolist()]
+    ['0.8485', '1.1314']
     """
 
     normalized_shape: tuple[int, ...] = field(static=True)
@@ -85,7 +94,23 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Zero mean and unit variance within groups of channels (Wu and He 2018)."""
+    """Zero mean and unit variance within groups of channels, then scale and offset of each channel (Wu and He 2018).
+
+    Args:
+        num_groups: into how many groups the channels fall.
+        num_channels: how many there are, axis 1 of what it takes.
+        eps: added to the variance.
+        affine: whether it has a `weight` and a `bias`.
+        dtype: of the parameters.
+        device: where they are.
+
+    Raises `ShapeError` if `num_groups` does not divide `num_channels`.
+
+    >>> import functad as fd
+    >>> y = fd.nn.GroupNorm(2, 4)(fd.arange(8.0).reshape(1, 4, 2))
+    >>> y.shape, abs(y.mean().item()) < 1e-6, [f"{v:.2f}" for v in y[0, 0].tolist()]
+    ((1, 4, 2), True, ['-1.34', '-0.45'])
+    """
 
     num_groups: int = field(static=True)
     num_channels: int = field(static=True)
@@ -222,13 +247,25 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """`BatchNorm1d` for images `(batch, channels, height, width)`."""
+    """`BatchNorm1d` for images `(batch, channels, height, width)`.
+
+    >>> import functad as fd
+    >>> bn = fd.nn.BatchNorm2d(3)
+    >>> y, after = bn.call_and_update(fd.ones((2, 3, 4, 4)))
+    >>> y.shape, after.num_batches_tracked.item(), bn.num_batches_tracked.item()
+    ((2, 3, 4, 4), 1, 0)
+    """
 
     _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """`BatchNorm1d` for `(batch, channels, depth, height, width)`."""
+    """`BatchNorm1d` for `(batch, channels, depth, height, width)`.
+
+    >>> import functad as fd
+    >>> fd.nn.BatchNorm3d(2).valid()(fd.ones((1, 2, 2, 2, 2))).shape
+    (1, 2, 2, 2, 2)
+    """
 
     _ranks = (5,)
 
@@ -263,25 +300,51 @@ class _InstanceNorm(_Running):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Zero mean and unit variance of each channel of each sample (Ulyanov et al. 2016); torch's arguments."""
+    """Zero mean and unit variance of each channel of each sample (Ulyanov et al. 2016).
+
+    Arguments as those of `BatchNorm1d`, of which `affine` and `track_running_stats` are False here by default, as in
+    torch. It takes `(batch, channels, length)`, or the same without the batch.
+
+    >>> import functad as fd
+    >>> [f"{y:.2f}" for y in fd.nn.InstanceNorm1d(1)(fd.tensor([[1.0, 2.0, 3.0]]))[0].tolist()]
+    ['-1.22', '0.00', '1.22']
+    """
 
     _ranks = (3,)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """`InstanceNorm1d` for images `(batch, channels, height, width)`."""
+    """`InstanceNorm1d` for images `(batch, channels, height, width)`.
+
+    >>> import functad as fd
+    >>> y = fd.nn.InstanceNorm2d(3, affine=True)(fd.arange(24.0).reshape(1, 3, 2, 4))
+    >>> y.shape, all(abs(m) < 1e-6 for m in y.mean((2, 3))[0].tolist())
+    ((1, 3, 2, 4), True)
+    """
 
     _ranks = (4,)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """`InstanceNorm1d` for `(batch, channels, depth, height, width)`."""
+    """`InstanceNorm1d` for `(batch, channels, depth, height, width)`.
+
+    >>> import functad as fd
+    >>> fd.nn.InstanceNorm3d(2)(fd.ones((1, 2, 2, 2, 2))).sum().item()
+    0.0
+    """
 
     _ranks = (5,)
 
 
 class LocalResponseNorm(Module):
-    """Each value divided by a power of the squares of its neighbours in channel (Krizhevsky et al. 2012)."""
+    """Each value over a power of the squares of its neighbours in channel (Krizhevsky et al. 2012).
+
+    It is `x / (k + alpha * mean) ** beta`, the mean being that of the squares in `size` channels around, as in torch.
+
+    >>> import functad as fd
+    >>> fd.nn.LocalResponseNorm(1, alpha=1.0, beta=0.5, k=0.0)(fd.tensor([[[2.0], [-4.0]]])).tolist()
+    [[[1.0], [-1.0]]]
+    """
 
     size: int
     alpha: float = 1e-4

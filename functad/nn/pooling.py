@@ -26,13 +26,26 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest value of each window of `(batch, channels, length)`."""
+    """The largest value of each window of `(batch, channels, length)`.
+
+    Args:
+        kernel_size: the length of a window.
+        stride: how far windows are apart; `kernel_size` without it.
+        padding: how much of -inf is added on both sides, at most half a window.
+        dilation: how far the elements of a window are apart.
+        return_indices: whether it returns also where each value was.
+        ceil_mode: whether a window may reach beyond the end.
+
+    >>> import functad as fd
+    >>> fd.nn.MaxPool1d(2, return_indices=True)(fd.tensor([[1.0, 3.0, 2.0, 0.0]]))[1].tolist()
+    [[1, 2]]
+    """
 
     _function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    """The largest value of each window of images `(batch, channels, height, width)`.
+    """The largest value of each window of images `(batch, channels, height, width)`; arguments as those of `MaxPool1d`.
 
     >>> import functad as fd
     >>> fd.nn.MaxPool2d(2)(fd.arange(16.0).reshape(1, 1, 4, 4)).tolist()
@@ -43,13 +56,30 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """The largest value of each window of `(batch, channels, depth, height, width)`."""
+    """The largest value of each window of `(batch, channels, depth, height, width)`; arguments as those of `MaxPool1d`.
+
+    >>> import functad as fd
+    >>> fd.nn.MaxPool3d(2)(fd.arange(8.0).reshape(1, 1, 2, 2, 2)).tolist()
+    [[[[[7.0]]]]]
+    """
 
     _function = staticmethod(F.max_pool3d)
 
 
 class AvgPool1d(Module):
-    """The mean of each window of `(batch, channels, length)`."""
+    """The mean of each window of `(batch, channels, length)`.
+
+    Args:
+        kernel_size: the length of a window.
+        stride: how far windows are apart; `kernel_size` without it.
+        padding: how many zeros are added on both sides, at most half a window.
+        ceil_mode: whether a window may reach beyond the end.
+        count_include_pad: whether those zeros count in the mean.
+
+    >>> import functad as fd
+    >>> fd.nn.AvgPool1d(2, padding=1, count_include_pad=False)(fd.tensor([[1.0, 3.0, 5.0, 7.0]])).tolist()
+    [[1.0, 4.0, 7.0]]
+    """
 
     kernel_size: Any
     stride: Any = None
@@ -86,13 +116,23 @@ class _AvgPool(Module):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of images."""
+    """The mean of each window of images; arguments as those of `AvgPool1d`, and `divisor_override` to divide by.
+
+    >>> import functad as fd
+    >>> fd.nn.AvgPool2d(2)(fd.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    [[[[2.5, 4.5], [10.5, 12.5]]]]
+    """
 
     _function = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window of volumes."""
+    """The mean of each window of volumes; arguments as those of `AvgPool2d`.
+
+    >>> import functad as fd
+    >>> fd.nn.AvgPool3d(2, divisor_override=1)(fd.ones((1, 1, 2, 2, 2))).tolist()
+    [[[[[8.0]]]]]
+    """
 
     _function = staticmethod(F.avg_pool3d)
 
@@ -108,7 +148,12 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """Means over as many windows as the output is long."""
+    """Means over as many windows as the output is long; they may overlap, as in torch.
+
+    >>> import functad as fd
+    >>> fd.nn.AdaptiveAvgPool1d(2)(fd.tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[1.5, 2.5]]
+    """
 
     _function = staticmethod(F.adaptive_avg_pool1d)
 
@@ -125,25 +170,45 @@ class AdaptiveAvgPool2d(_Adaptive):
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """Means over as many windows as the output is large."""
+    """Means over as many windows as the output is large; None keeps an axis.
+
+    >>> import functad as fd
+    >>> fd.nn.AdaptiveAvgPool3d((None, 1, 1))(fd.ones((2, 3, 4, 5, 5))).shape
+    (2, 3, 4, 1, 1)
+    """
 
     _function = staticmethod(F.adaptive_avg_pool3d)
 
 
 class AdaptiveMaxPool1d(_Adaptive):
-    """The largest values of as many windows as the output is long."""
+    """The largest values of as many windows as the output is long; they may overlap, as in torch.
+
+    >>> import functad as fd
+    >>> fd.nn.AdaptiveMaxPool1d(2)(fd.tensor([[1.0, 3.0, 2.0]])).tolist()
+    [[3.0, 3.0]]
+    """
 
     _function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_Adaptive):
-    """The largest values of as many windows as the output is large."""
+    """The largest values of as many windows as the output is large; None keeps an axis.
+
+    >>> import functad as fd
+    >>> fd.nn.AdaptiveMaxPool2d(2)(fd.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    [[[[5.0, 7.0], [13.0, 15.0]]]]
+    """
 
     _function = staticmethod(F.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_Adaptive):
-    """The largest values of as many windows as the output is large."""
+    """The largest values of as many windows as the output is large; None keeps an axis.
+
+    >>> import functad as fd
+    >>> fd.nn.AdaptiveMaxPool3d(1)(fd.arange(8.0).reshape(1, 1, 2, 2, 2)).item()
+    7.0
+    """
 
     _function = staticmethod(F.adaptive_max_pool3d)
 
@@ -162,12 +227,22 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of `(batch, channels, length)`."""
+    """The p-norm of each window of `(batch, channels, length)`, p being `norm_type`; its derivative where it is 0 is 0.
+
+    >>> import functad as fd
+    >>> fd.nn.LPPool1d(2, 2)(fd.tensor([[3.0, 4.0, 0.0, 0.0]])).tolist()
+    [[5.0, 0.0]]
+    """
 
     _function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of images."""
+    """The p-norm of each window of images, p being `norm_type`; its derivative where it is 0 is 0.
+
+    >>> import functad as fd
+    >>> fd.nn.LPPool2d(2, 2)(fd.ones((1, 1, 2, 4))).tolist()
+    [[[[2.0, 2.0]]]]
+    """
 
     _function = staticmethod(F.lp_pool2d)

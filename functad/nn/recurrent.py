@@ -91,7 +91,14 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """One step of `RNN`: `h = cell(x, h)`."""
+    """One step of `RNN` with tanh: `h = cell(x, h)`.
+
+    >>> import functad as fd
+    >>> cell = fd.nn.RNNCell(2, 3, key=fd.random.key(0))
+    >>> h = cell(fd.ones((5, 2)))
+    >>> cell(fd.ones((5, 2)), h).shape
+    (5, 3)
+    """
 
     _gates, _step = 1, staticmethod(_rnn)
 
@@ -109,7 +116,13 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of `GRU`: `h = cell(x, h)`."""
+    """One step of `GRU`: `h = cell(x, h)`.
+
+    >>> import functad as fd
+    >>> cell = fd.nn.GRUCell(2, 3, key=fd.random.key(0))
+    >>> cell(fd.ones((5, 2)), fd.zeros((5, 3))).shape, cell.weight_ih.shape
+    ((5, 3), (9, 2))
+    """
 
     _gates, _step = 3, staticmethod(_gru)
 
@@ -224,7 +237,14 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); arguments as those of `LSTM`, and `nonlinearity="tanh"|"relu"`."""
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); arguments as those of `LSTM`, and `nonlinearity="tanh"|"relu"` (Elman 1990).
+
+    >>> import functad as fd
+    >>> rnn = fd.nn.RNN(2, 3, num_layers=2, nonlinearity="relu", key=fd.random.key(0))
+    >>> out, h = rnn(fd.ones((7, 5, 2)))
+    >>> out.shape, h.shape
+    ((7, 5, 3), (2, 5, 3))
+    """
 
     _gates, _step = 1, staticmethod(_rnn)
 
@@ -278,7 +298,14 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """The gated recurrent unit (Cho et al. 2014) in the form of torch and cuDNN; arguments as those of `LSTM`."""
+    """The gated recurrent unit (Cho et al. 2014) in the form of torch and cuDNN; arguments as those of `LSTM`.
+
+    >>> import functad as fd
+    >>> gru = fd.nn.GRU(2, 3, bidirectional=True, key=fd.random.key(0))
+    >>> out, h = gru(fd.ones((7, 5, 2)))
+    >>> out.shape, h.shape
+    ((7, 5, 6), (2, 5, 3))
+    """
 
     _gates, _step = 3, staticmethod(_gru)
 

@@ -290,7 +290,14 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Decoder layers one after the other, and a norm at the end if one is given."""
+    """Decoder layers one after the other, and a norm at the end if one is given.
+
+    >>> import functad as fd
+    >>> layer = fd.nn.TransformerDecoderLayer(8, 2, 16, key=fd.random.key(0))
+    >>> decoder = fd.nn.TransformerDecoder([layer], norm=fd.nn.LayerNorm(8))
+    >>> decoder.valid()(fd.ones((5, 3, 8)), fd.ones((7, 3, 8)), tgt_is_causal=True).shape
+    (5, 3, 8)
+    """
 
     def forward(
         self,

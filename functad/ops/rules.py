@@ -31,6 +31,14 @@ def strict_ieee() -> Iterator[None]:
 
     Outside, a cotangent that is exactly zero stays zero however singular the partial derivative,
     so that `where(x > 0, sqrt(x), 0)` has a finite gradient at 0.
+
+    >>> import functad as fd
+    >>> slope = fd.grad(lambda x: fd.where(x > 0, x.sqrt(), 0.0))
+    >>> slope(0.0).item()
+    0.0
+    >>> with fd.strict_ieee():
+    ...     slope(0.0).item()
+    nan
     """
     token = _strict.set(True)
     try:

@@ -58,43 +58,85 @@ def normal(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None
 
 
 def exponential(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Exponential numbers of mean 1."""
+    """Exponential numbers of mean 1.
+
+    >>> import functad as fd
+    >>> x = fd.random.exponential(fd.random.key(0), (10000,))
+    >>> x.min().item() >= 0, round(x.mean().item(), 1)
+    (True, 1.0)
+    """
     return noise(_exponential_op, "exponential", key, shape, dtype, device)
 
 
 def gumbel(
     key: Any, shape: Shape = (), dtype: Any = None, mode: str | None = None, device: Device | None = None
 ) -> Tensor:
-    """Gumbel numbers; `mode="high"` spends more random bits on the tail."""
+    """Gumbel numbers; `mode="high"` spends more random bits on the tail.
+
+    >>> import functad as fd
+    >>> g = fd.random.gumbel(fd.random.key(0), (10000, 2))  # the larger of log p + g is drawn with probability p
+    >>> round((g + fd.tensor([0.2, 0.8]).log()).argmax(-1).mean().item(), 1)
+    0.8
+    """
     if mode not in (None, "low", "high"):
         raise ArgumentError(f"random.gumbel: mode must be 'low' or 'high', got {mode!r}.")
     return noise(_gumbel_op, "gumbel", key, shape, dtype, device, mode)
 
 
 def laplace(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Laplace numbers of scale 1."""
+    """Laplace numbers of scale 1.
+
+    >>> import functad as fd
+    >>> x = fd.random.laplace(fd.random.key(0), (10000,))
+    >>> round(abs(x).mean().item(), 1), x.dtype
+    (1.0, dtype('float32'))
+    """
     return noise(_laplace_op, "laplace", key, shape, dtype, device)
 
 
 def logistic(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Logistic numbers of scale 1."""
+    """Logistic numbers of scale 1: their sigmoid is uniform.
+
+    >>> import functad as fd
+    >>> x = fd.random.logistic(fd.random.key(0), (10000,))
+    >>> round(x.sigmoid().mean().item(), 1)
+    0.5
+    """
     return noise(_logistic_op, "logistic", key, shape, dtype, device)
 
 
 def cauchy(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Cauchy numbers of scale 1."""
+    """Cauchy numbers of scale 1, which have no mean.
+
+    >>> import functad as fd
+    >>> x = fd.random.cauchy(fd.random.key(0), (10000,))
+    >>> round((abs(x) < 1).mean().item(), 1)
+    0.5
+    """
     return noise(_cauchy_op, "cauchy", key, shape, dtype, device)
 
 
 def maxwell(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Maxwell numbers: the lengths of normal vectors in three dimensions."""
+    """Maxwell numbers: the lengths of normal vectors in three dimensions.
+
+    >>> import functad as fd
+    >>> x = fd.random.maxwell(fd.random.key(0), (10000,))
+    >>> round((x * x).mean().item())
+    3
+    """
     return noise(_maxwell_op, "maxwell", key, shape, dtype, device)
 
 
 def orthogonal(
     key: Any, n: int, shape: Shape = (), dtype: Any = None, m: int | None = None, device: Device | None = None
 ) -> Tensor:
-    """Matrices uniform among the orthogonal ones, of shape `shape + (n, n)`; with `m` among those of shape `(n, m)`."""
+    """Matrices uniform among the orthogonal ones, of shape `shape + (n, n)`; with `m` among those of shape `(n, m)`.
+
+    >>> import functad as fd
+    >>> q = fd.random.orthogonal(fd.random.key(0), 3, (5,))
+    >>> bool(fd.numpy.allclose(q.mT @ q, fd.eye(3), atol=1e-5)), q.shape
+    (True, (5, 3, 3))
+    """
     return noise(_orthogonal_op, "orthogonal", key, shape, dtype, device, int(n), int(n if m is None else m))
 
 
@@ -135,7 +177,13 @@ def truncated_normal(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Standard normal numbers between `lower` and `upper`; differentiable in the bounds."""
+    """Standard normal numbers between `lower` and `upper`; differentiable in the bounds.
+
+    >>> import functad as fd
+    >>> x = fd.random.truncated_normal(fd.random.key(0), 1.0, [2.0, 3.0], (100, 2))
+    >>> 1 <= x.min().item(), x[:, 0].max().item() <= 2, x.max().item() <= 3
+    (True, True, True)
+    """
     (key, bounds, sizes, wanted) = parameters("truncated_normal", key, shape, dtype, lower, upper)
     return placed(truncated_op(uniform(key, sizes, wanted), *bounds), device)
 
@@ -143,13 +191,25 @@ def truncated_normal(
 def lognormal(
     key: Any, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """exp(sigma z) for normal z; differentiable in `sigma`."""
+    """exp(sigma z) for normal z; differentiable in `sigma`.
+
+    >>> import functad as fd
+    >>> x = fd.random.lognormal(fd.random.key(0), 0.5, (10000,))
+    >>> round(x.log().std().item(), 1)
+    0.5
+    """
     drawn = parameters("lognormal", key, shape, dtype, sigma)
     return placed(bind(_lognormal_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
 
 
 def pareto(key: Any, b: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Pareto numbers of shape parameter `b`, from 1 up; differentiable in `b`."""
+    """Pareto numbers of shape parameter `b`, from 1 up; differentiable in `b`.
+
+    >>> import functad as fd
+    >>> x = fd.random.pareto(fd.random.key(0), 2.0, (10000,))
+    >>> x.min().item() >= 1, round((x > 2).mean().item(), 2)
+    (True, 0.25)
+    """
     (key, (b,), sizes, wanted) = parameters("pareto", key, shape, dtype, b)
     return placed(ops.exp(exponential(key, sizes, wanted) / b), device)
 
@@ -157,7 +217,13 @@ def pareto(key: Any, b: Any, shape: Shape | None = None, dtype: Any = None, devi
 def rayleigh(
     key: Any, scale: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Rayleigh numbers; differentiable in `scale`."""
+    """Rayleigh numbers, the lengths of normal vectors in the plane times `scale`; differentiable in it.
+
+    >>> import functad as fd
+    >>> x = fd.random.rayleigh(fd.random.key(0), 3.0, (10000,))
+    >>> round((x * x).mean().item() / 9)
+    2
+    """
     (key, (scale,), sizes, wanted) = parameters("rayleigh", key, shape, dtype, scale)
     return placed(scale * noise(_rayleigh_op, "rayleigh", key, sizes, wanted, None), device)
 
@@ -170,7 +236,13 @@ def weibull_min(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Weibull numbers; differentiable in both parameters."""
+    """Weibull numbers, scale * e ** (1 / concentration) for exponential e; differentiable in both parameters.
+
+    >>> import functad as fd
+    >>> x = fd.random.weibull_min(fd.random.key(0), 2.0, 3.0, (10000,))
+    >>> round((x < 2).mean().item(), 2)  # 1 - 1 / e
+    0.63
+    """
     (key, (scale, power), sizes, wanted) = parameters("weibull_min", key, shape, dtype, scale, concentration)
     return placed(exponential(key, sizes, wanted) ** (1 / power) * scale, device)
 
@@ -178,7 +250,13 @@ def weibull_min(
 def double_sided_maxwell(
     key: Any, loc: Any, scale: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Maxwell numbers of either sign; differentiable in `loc` and `scale`, whose shape follows `shape` in the result's."""
+    """Maxwell numbers of either sign; differentiable in `loc` and `scale`, whose shape follows `shape` in the result's.
+
+    >>> import functad as fd
+    >>> x = fd.random.double_sided_maxwell(fd.random.key(0), 1.0, [1.0, 2.0], (10000,))
+    >>> x.shape, round(x.mean().item())
+    ((10000, 2), 1)
+    """
     (key, (loc, scale), inner, _) = parameters("double_sided_maxwell", key, None, dtype, loc, scale)
     sizes = (*(as_shape(shape, "random.double_sided_maxwell") or inner), *inner)
     return placed(bind(_double_sided_maxwell_op, (key, loc, scale), (sizes,)), device)
@@ -193,7 +271,13 @@ def triangular(
     dtype: Any = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Numbers with a density that rises from `left` to `mode` and falls to `right`; differentiable in all three."""
+    """Numbers with a density that rises from `left` to `mode` and falls to `right`; differentiable in all three.
+
+    >>> import functad as fd
+    >>> x = fd.random.triangular(fd.random.key(0), 0.0, 1.0, 5.0, (10000,))
+    >>> 0 <= x.min().item() < x.max().item() <= 5, round(x.mean().item())
+    (True, 2)
+    """
     (key, (left, mode, right), sizes, wanted) = parameters("triangular", key, shape, dtype, left, mode, right)
     u = uniform(key, sizes, wanted)
     width = right - left
@@ -207,6 +291,11 @@ def wald(key: Any, mean: Any, shape: Shape | None = None, dtype: Any = None, dev
 
     The derivative is that of the sample at a fixed quantile, so its mean is the derivative of the mean;
     differentiating the algorithm, which chooses between two roots, would be biased.
+
+    >>> import functad as fd
+    >>> x = fd.random.wald(fd.random.key(0), 0.5, (10000,))
+    >>> x.min().item() > 0, round(x.mean().item(), 1)
+    (True, 0.5)
     """
     drawn = parameters("wald", key, shape, dtype, mean)
     return placed(bind(_wald_op, (drawn.key, *drawn.params), (drawn.shape,)), device)

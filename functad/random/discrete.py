@@ -20,7 +20,12 @@ from functad.tensor import Tensor
 
 
 def bits(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Random bits, as unsigned integers."""
+    """Random bits, as unsigned integers: uint32, or another unsigned `dtype`.
+
+    >>> import functad as fd
+    >>> fd.random.bits(fd.random.key(0), (3,), dtype="uint8").dtype
+    dtype('uint8')
+    """
     wanted = dtypes.uint32 if dtype is None else dtypes.parse(dtype, "random.bits")
     if wanted.kind != "u":
         raise DTypeError(f"random.bits: bits are unsigned integers, got dtype={wanted}.")
@@ -30,7 +35,14 @@ def bits(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None =
 def bernoulli(
     key: Any, p: Any = 0.5, shape: Shape | None = None, mode: str = "low", device: Device | None = None
 ) -> Tensor:
-    """True with probability `p`; of the shape of `p` unless told otherwise. `mode="high"` resolves tiny `p` better."""
+    """True with probability `p`; of the shape of `p` unless told otherwise. `mode="high"` resolves tiny `p` better.
+
+    >>> import functad as fd
+    >>> fd.random.bernoulli(fd.random.key(0), [0.0, 1.0]).tolist()
+    [False, True]
+    >>> round(fd.random.bernoulli(fd.random.key(0), 0.25, (10000,)).mean().item(), 2)
+    0.25
+    """
     if mode not in ("low", "high"):
         raise ArgumentError(f"random.bernoulli: mode must be 'low' or 'high', got {mode!r}.")
     known = p.dtype if isinstance(p, Handle) and dtypes.is_float(p.dtype) else None
@@ -39,7 +51,12 @@ def bernoulli(
 
 
 def rademacher(key: Any, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """1 and -1 with equal probability."""
+    """1 and -1 with equal probability; integers, of the default int without a `dtype`.
+
+    >>> import functad as fd
+    >>> sorted(set(fd.random.rademacher(fd.random.key(0), (20,)).tolist()))
+    [-1, 1]
+    """
     wanted = int_dtype(dtype, "rademacher")
     sizes = as_shape(shape, "random.rademacher")
     return placed(bind(_rademacher_op, (checked_key(key, "rademacher"),), (sizes, wanted)), device)
@@ -67,13 +84,26 @@ def randint(
 
 
 def poisson(key: Any, lam: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Poisson numbers of mean `lam`."""
+    """Poisson numbers of mean `lam`; integers, of the default int without a `dtype`.
+
+    >>> import functad as fd
+    >>> x = fd.random.poisson(fd.random.key(0), [0.0, 9.0], (10000, 2))
+    >>> x.dtype, [round(m) for m in x.mean(0).tolist()]
+    (dtype('int32'), [0, 9])
+    """
     drawn = parameters("poisson", key, shape, None, lam)
     return placed(bind(_poisson_op, (drawn.key, *drawn.params), (drawn.shape, int_dtype(dtype, "poisson"))), device)
 
 
 def geometric(key: Any, p: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """How many trials it takes, each successful with probability `p`, to the first success."""
+    """How many trials it takes, each successful with probability `p`, to the first success; integers.
+
+    >>> import functad as fd
+    >>> fd.random.geometric(fd.random.key(0), 1.0, (3,)).tolist()
+    [1, 1, 1]
+    >>> round(fd.random.geometric(fd.random.key(0), 0.25, (10000,)).mean().item())
+    4
+    """
     drawn = parameters("geometric", key, shape, None, p)
     return placed(bind(_geometric_op, (drawn.key, *drawn.params), (drawn.shape, int_dtype(dtype, "geometric"))), device)
 
@@ -81,7 +111,12 @@ def geometric(key: Any, p: Any, shape: Shape | None = None, dtype: Any = None, d
 def binomial(
     key: Any, n: Any, p: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """How many of `n` trials succeed, each with probability `p`; floats, as in JAX."""
+    """How many of `n` trials succeed, each with probability `p`; floats, as in JAX.
+
+    >>> import functad as fd
+    >>> fd.random.binomial(fd.random.key(0), 7, [0.0, 1.0]).tolist()
+    [0.0, 7.0]
+    """
     drawn = parameters("binomial", key, shape, dtype, n, p)
     return placed(bind(_binomial_op, (drawn.key, *drawn.params), (drawn.shape, drawn.dtype)), device)
 
@@ -89,7 +124,13 @@ def binomial(
 def multinomial(
     key: Any, n: Any, p: Any, *, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """How often each outcome comes up in `n` trials; `p` has the probabilities along its last axis. Floats, as in JAX."""
+    """How often each outcome comes up in `n` trials; `p` has the probabilities along its last axis. Floats, as in JAX.
+
+    >>> import functad as fd
+    >>> x = fd.random.multinomial(fd.random.key(0), 10, [0.5, 0.5, 0.0])
+    >>> x.shape, x.sum().item(), x[2].item()
+    ((3,), 10.0, 0.0)
+    """
     key = checked_key(key, "multinomial")
     trials = operand(n, key, where="random.multinomial").expand_dims(-1)
     (_, (n, p), _, wanted) = parameters("multinomial", key, None, dtype, trials, p)

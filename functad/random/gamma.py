@@ -25,13 +25,25 @@ from functad.tensor import Tensor
 
 
 def gamma(key: Any, a: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Gamma numbers of shape parameter `a` and scale 1; differentiable in `a` (once)."""
+    """Gamma numbers of shape parameter `a` and scale 1; differentiable in `a` (once).
+
+    >>> import functad as fd
+    >>> mean = lambda a: fd.random.gamma(fd.random.key(0), a, (10000,)).mean()
+    >>> [round(x.item(), 1) for x in fd.value_and_grad(mean)(4.0)]
+    [4.0, 1.0]
+    """
     drawn = parameters("gamma", key, shape, dtype, a)
     return placed(bind(_gamma_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
 
 
 def loggamma(key: Any, a: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Logarithms of gamma numbers, which for small `a` would underflow; differentiable in `a` (once)."""
+    """Logarithms of gamma numbers, which for small `a` would underflow; differentiable in `a` (once).
+
+    >>> import functad as fd
+    >>> x = fd.random.loggamma(fd.random.key(0), 0.001, (10000,))
+    >>> bool(fd.numpy.isfinite(x).all()), x.min().item() < -200
+    (True, True)
+    """
     drawn = parameters("loggamma", key, shape, dtype, a)
     return placed(bind(_loggamma_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
 
@@ -39,7 +51,13 @@ def loggamma(key: Any, a: Any, shape: Shape | None = None, dtype: Any = None, de
 def beta(
     key: Any, a: Any, b: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Beta numbers, between 0 and 1; differentiable in `a` and `b`."""
+    """Beta numbers, between 0 and 1; differentiable in `a` and `b` (once).
+
+    >>> import functad as fd
+    >>> x = fd.random.beta(fd.random.key(0), 1.0, 3.0, (10000,))
+    >>> 0 <= x.min().item() < x.max().item() <= 1, round(x.mean().item(), 2)
+    (True, 0.25)
+    """
     (key, (a, b), sizes, wanted) = parameters("beta", key, shape, dtype, a, b)
     first, second = split(key)
     log_a, log_b = loggamma(first, a, sizes, wanted), loggamma(second, b, sizes, wanted)
@@ -51,9 +69,14 @@ def beta(
 def dirichlet(
     key: Any, alpha: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Points of the simplex, along the last axis of `alpha`; differentiable in `alpha`.
+    """Points of the simplex, along the last axis of `alpha`; differentiable in `alpha` (once).
 
-    `shape` is that of the batch: the result has shape `shape + alpha.shape[-1:]`.
+    `shape` is that of the batch: the result has shape `shape + alpha.shape[-1:]`. Raises `ArgumentError` for a number.
+
+    >>> import functad as fd
+    >>> x = fd.random.dirichlet(fd.random.key(0), [1.0, 3.0, 6.0], (1000,))
+    >>> x.shape, [round(m, 1) for m in x.mean(0).tolist()]
+    ((1000, 3), [0.1, 0.3, 0.6])
     """
     (key, (alpha,), _, _) = parameters("dirichlet", key, None, dtype, alpha)
     if not alpha.shape:
@@ -63,7 +86,12 @@ def dirichlet(
 
 
 def chisquare(key: Any, df: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Chi-square numbers of `df` degrees of freedom; differentiable in `df`."""
+    """Chi-square numbers of `df` degrees of freedom; differentiable in `df` (once).
+
+    >>> import functad as fd
+    >>> round(fd.random.chisquare(fd.random.key(0), 3.0, (10000,)).mean().item())
+    3
+    """
     (key, (df,), sizes, wanted) = parameters("chisquare", key, shape, dtype, df)
     return placed(ops.exp(loggamma(key, df / 2, sizes, wanted)) * 2, device)
 
@@ -71,13 +99,25 @@ def chisquare(key: Any, df: Any, shape: Shape | None = None, dtype: Any = None, 
 def f(
     key: Any, dfnum: Any, dfden: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Numbers of the F distribution; differentiable in both degrees of freedom."""
+    """Numbers of the F distribution; differentiable in both degrees of freedom (once).
+
+    >>> import functad as fd
+    >>> x = fd.random.f(fd.random.key(0), 4.0, 12.0, (10000,))
+    >>> x.min().item() >= 0, round(x.mean().item(), 1)
+    (True, 1.2)
+    """
     drawn = parameters("f", key, shape, dtype, dfnum, dfden)
     return placed(bind(_f_op, (drawn.key, *drawn.params), (drawn.shape,)), device)
 
 
 def t(key: Any, df: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Student's t numbers of `df` degrees of freedom; differentiable in `df`."""
+    """Student's t numbers of `df` degrees of freedom; differentiable in `df` (once).
+
+    >>> import functad as fd
+    >>> x = fd.random.t(fd.random.key(0), 12.0, (10000,))
+    >>> round((x * x).mean().item(), 1)  # 12 / 10
+    1.2
+    """
     (key, (df,), sizes, wanted) = parameters("t", key, shape, dtype, df)
     first, second = split(key)
     half = df / 2
@@ -87,7 +127,13 @@ def t(key: Any, df: Any, shape: Shape | None = None, dtype: Any = None, device: 
 def generalized_normal(
     key: Any, p: Any, shape: Shape | None = None, dtype: Any = None, device: Device | None = None
 ) -> Tensor:
-    """Numbers with density proportional to exp(-|x|**p); differentiable in `p`."""
+    """Numbers with density proportional to exp(-|x|**p); differentiable in `p` (once).
+
+    >>> import functad as fd
+    >>> x = fd.random.generalized_normal(fd.random.key(0), 2.0, (10000,))
+    >>> round((x * x).mean().item(), 1)
+    0.5
+    """
     (key, (p,), sizes, wanted) = parameters("generalized_normal", key, shape, dtype, p)
     first, second = split(key)
     size = gamma(first, 1 / p, sizes, wanted) ** (1 / p)
@@ -95,7 +141,13 @@ def generalized_normal(
 
 
 def ball(key: Any, d: int, p: float = 2, shape: Shape = (), dtype: Any = None, device: Device | None = None) -> Tensor:
-    """Points uniform in the unit ball of the p-norm in `d` dimensions; the result has shape `shape + (d,)`."""
+    """Points uniform in the unit ball of the p-norm in `d` dimensions; the result has shape `shape + (d,)`.
+
+    >>> import functad as fd
+    >>> x = fd.random.ball(fd.random.key(0), 3, shape=(100,))
+    >>> x.shape, x.norm(axis=-1).max().item() <= 1
+    ((100, 3), True)
+    """
     try:
         count, power = operator.index(d), float(p)
     except TypeError:

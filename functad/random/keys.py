@@ -61,7 +61,14 @@ def split(key: Any, num: Shape = 2) -> Tensor:
 
 
 def fold_in(key: Any, data: Any) -> Tensor:
-    """A new key from a key and an integer, such as a step count."""
+    """A new key from a key and an integer, such as a step count; an int, or a 0-d tensor of integers.
+
+    >>> import functad as fd
+    >>> key = fd.random.key(0)
+    >>> k1, k2 = fd.random.fold_in(key, 1), fd.random.fold_in(key, 2)
+    >>> (k1 == k2).all().item(), (k1 == fd.random.fold_in(key, 1)).all().item()
+    (False, True)
+    """
     key = checked_key(key, "fold_in")
     given, data = data, operand(data, key, where="random.fold_in")
     if data.dtype.kind not in "biu" or data.shape:
@@ -101,6 +108,12 @@ def draw_key(device: Device | None = None) -> Tensor:
 
     Raises `ConcreteValueError` under vmap (all rows would share one key), jit and the bodies of loops (the key
     would be drawn once, and compiled in); there pass a key.
+
+    >>> import functad as fd
+    >>> fd.seed(0)
+    >>> k1, k2 = fd.random.draw_key(), fd.random.draw_key()
+    >>> (k1 == k2).all().item()
+    False
     """
     if not generator.current().known():
         _refuse_mapped_and_traced("random.draw_key")
