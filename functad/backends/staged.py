@@ -65,10 +65,10 @@ class StagedOp(Op):
             program = trace.program([*values, *moved])
         return StagedOp(f"jvp({self.name})", program, self.base)
 
-    def _with_gradient(self, place: int, targets: tuple[int, ...], still: tuple[int, ...]) -> StagedOp:
+    def _with_gradient(self, place: int, targets: tuple[int, ...], still: tuple[int, ...], valued: bool) -> StagedOp:
         """(*inputs) -> (*outputs, *gradients of output number `place` with respect to some inputs), in one call.
 
-        Those of inputs that are `still` are zeros.
+        Without the outputs if not `valued`. Gradients of inputs that are `still` are zeros.
         """
         with deeper() as level, open_trace(level, self.base, self.name) as trace:
             inputs = [trace.input(*self.program.types[i]) for i in self.program.inputs]
@@ -80,7 +80,7 @@ class StagedOp(Op):
                 gradients[i] if i in gradients else zeros(self.program.types[self.program.inputs[i]], inputs[i])
                 for i in targets
             ]
-            program = trace.program([*values, *grads])
+            program = trace.program([*values, *grads] if valued else grads)
         return StagedOp(f"value_and_grad({self.name})", program, self.base)
 
     def keep(self, tracked: tuple[bool, ...]) -> Keep:

@@ -94,15 +94,14 @@ def indices(argnums: Argnums, count: int, where: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def check_argnums(argnums: Argnums, where: str) -> None:
-    """Refuse what cannot say which arguments: at the call that passes it, not at that of the function it makes."""
-    for i in sequence(argnums):
-        try:
-            operator.index(i)
-        except TypeError:
-            raise ArgumentTypeError(
-                f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}."
-            ) from None
+def checked_argnums(argnums: Argnums, where: str) -> int | tuple[int, ...]:
+    """`argnums` in a form that can be a key; refused at the call that passes it, not at that of the function it makes."""
+    try:
+        if isinstance(argnums, (tuple, list)):
+            return tuple([operator.index(i) for i in argnums])
+        return operator.index(argnums)  # type: ignore[arg-type]  # a range and the like raise
+    except TypeError:
+        raise ArgumentTypeError(f"{where}: argnums must be an int or a sequence of ints, got {argnums!r}.") from None
 
 
 def sequence(argnums: Argnums) -> Sequence[Any]:

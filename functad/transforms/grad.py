@@ -19,8 +19,8 @@ from functad.param import leaves_on
 from functad.transforms.arguments import (
     Argnums,
     below,
-    check_argnums,
     check_callable,
+    checked_argnums,
     differentiable,
     indices,
     leave,
@@ -56,7 +56,7 @@ def value_and_grad(
     (5.0, [2.0, 4.0])
     """
     check_callable(fn, "value_and_grad")
-    check_argnums(argnums, "value_and_grad")
+    argnums = checked_argnums(argnums, "value_and_grad")
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -87,11 +87,11 @@ def grad(
     6.0
     """
     check_callable(fn, "grad")
-    check_argnums(argnums, "grad")
+    argnums = checked_argnums(argnums, "grad")
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        _, aux, grads = differentiate("grad", fn, argnums, args, kwargs, has_aux, holomorphic)
+        _, aux, grads = differentiate("grad", fn, argnums, args, kwargs, has_aux, holomorphic, valued=False)
         return (grads, aux) if has_aux else grads
 
     return wrapped
@@ -100,18 +100,24 @@ def grad(
 def differentiate(
     where: str,
     fn: Callable[..., Any],
-    argnums: Argnums,
+    argnums: int | tuple[int, ...],
     args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None,
+    kwargs: dict[str, Any],
     has_aux: bool = False,
     holomorphic: bool = False,
+    valued: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """The value of one call, its aux, and its gradient."""
-    args, kwargs = positional(fn, args, kwargs or {}, argnums)
-    numbers = indices(argnums, len(args), where)
-    if type(fn) is Jitted and not holomorphic and (found := fn.differentiated(args, kwargs, numbers, has_aux)):
+    """The value of one call (perhaps None if not `valued`), its aux, and its gradient."""
+    jitted = fn if type(fn) is Jitted and not holomorphic else None
+    key = argnums, has_aux, valued
+    found = None if jitted is None else jitted.differentiated_again(args, kwargs, key)
+    if found is None:
+        args, kwargs = positional(fn, args, kwargs, argnums)
+        numbers = indices(argnums, len(args), where)
+        found = None if jitted is None else jitted.differentiated(args, kwargs, numbers, key)
+    if found is not None:
         value, aux, grads = found
-        return value, aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
+        return value, aux, tuple(grads) if isinstance(argnums, tuple) else grads[0]
     primals, structures = differentiable([args[i] for i in numbers], numbers, where, holomorphic, args)
     with opened(Autodiff) as tape:
         inputs = leaves_on(tape, primals, [s.num_leaves for s in structures])
@@ -130,7 +136,7 @@ def differentiate(
         if has_aux:
             aux = leave(tape, aux)
     grads = unflatten(structures, [_gradient(found, x) for x in inputs])
-    return below(value, tape), aux, tuple(grads) if isinstance(argnums, (tuple, list)) else grads[0]
+    return below(value, tape), aux, tuple(grads) if isinstance(argnums, tuple) else grads[0]
 
 
 def _gradient(found: Any, x: Any) -> Any:

@@ -17,8 +17,8 @@ from functad.ops.shape import moveaxis, reshape
 from functad.transforms.arguments import (
     Argnums,
     Blank,
-    check_argnums,
     check_callable,
+    checked_argnums,
     differentiable,
     indices,
     opened,
@@ -53,7 +53,7 @@ def _jacrev(
     where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Callable[..., Any]:
     check_callable(fn, where)
-    check_argnums(argnums, where)
+    argnums = checked_argnums(argnums, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def _jacfwd(
     where: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, holomorphic: bool
 ) -> Callable[..., Any]:
     check_callable(fn, where)
-    check_argnums(argnums, where)
+    argnums = checked_argnums(argnums, where)
 
     @wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -168,7 +168,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     check_callable(fn, "hvp")
     check_sequences("hvp", primals, tangents)
     argnums = tuple(range(len(primals))) if len(primals) != 1 else 0
-    return push_along("hvp", lambda *args: differentiate("hvp", fn, argnums, args)[2], primals, tangents)[1]
+    return push_along("hvp", lambda *args: differentiate("hvp", fn, argnums, args, {})[2], primals, tangents)[1]
 
 
 def _choose(
@@ -226,4 +226,4 @@ def _piece(column: Any, start: int, size: int, total: int) -> Any:
 def _inputs(structures: Sequence[tree.Structure], blocks: Sequence[Any], argnums: Argnums) -> Any:
     """Blocks in the structure of the arguments."""
     parts = [tree.unflatten(s, part) for s, part in zip(structures, split(structures, blocks), strict=True)]
-    return tuple(parts) if isinstance(argnums, (tuple, list)) else parts[0]
+    return tuple(parts) if isinstance(argnums, tuple) else parts[0]

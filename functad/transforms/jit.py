@@ -33,6 +33,7 @@ _MOST_KEPT = 512
 _TYPES = {Tensor, Param}
 _NUMBERS = (*dtypes.SCALARS, np.generic, np.ndarray, jax.Array)
 _LEAF = tree.flatten(0)[1]
+Differentiated = tuple[Any, Any, list[Any]]
 _config: Any = jax.config
 
 
@@ -81,14 +82,9 @@ class Jitted:
             outs = bind(entry.op, call.inputs) if base is None else base.run(entry.op, call.inputs, ())
         return _result(entry, outs, call.params)
 
-    def differentiated(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: tuple[int, ...], has_aux: bool
-    ) -> tuple[Any, Any, list[Any]] | None:
-        """The value, the aux and the gradients of one call, computed together.
-
-        None where a tape has to do it: at other levels, where a Param is shared or made, and what is an error.
-        """
-        key, last = (numbers, has_aux), self._last
+    def differentiated_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Differentiated | None:
+        """What `differentiated` gives, if this call is like the last one."""
+        last = self._last
         if (
             last is not None
             and (known := last.gradients.get(key)) is not None
@@ -96,13 +92,23 @@ class Jitted:
             and (outs := self._ran(last.base, known[0].op, arrays)) is not None
         ):
             return _differentiated(last.entry, *known, outs, last.entry.ids)
+        return None
+
+    def differentiated(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: tuple[int, ...], key: Any
+    ) -> Differentiated | None:
+        """The value, the aux and the gradients of one call, computed together; by `key`: (argnums, has_aux, valued).
+
+        None where a tape has to do it: at other levels, where a Param is shared or made, and what is an error.
+        """
         call = self._find(args, kwargs, only_plain=True)
         if call is None:
             return None
         entry, arguments = call.entry, self._arguments(call)
         gradient = entry.gradients.get((call.structure, key))
         if gradient is None:
-            gradient = entry.gradients[call.structure, key] = gradient_of(entry, arguments, call.leaves, *key)
+            gradient = gradient_of(entry, arguments, call.leaves, numbers, *key[1:])
+            entry.gradients[call.structure, key] = gradient
         if gradient.op is None or not _TYPES.issuperset([type(call.given[i]) for i in gradient.places]):
             return None
         structures = [arguments[n] for n in numbers]
@@ -441,9 +447,11 @@ def _result(entry: Entry, outs: Sequence[Any], params: Any) -> Any:
     return entry.structure.unflatten(results)
 
 
-def _differentiated(entry: Entry, gradient: Gradient, structures: Any, outs: Any, params: Any) -> Any:
-    """The value, the aux and the gradients."""
-    if entry.single:
+def _differentiated(entry: Entry, gradient: Gradient, structures: Any, outs: Any, params: Any) -> Differentiated:
+    """The value if it is among the outputs, the aux, and the gradients."""
+    if gradient.visible == 0:
+        value = aux = None
+    elif entry.single:
         value, aux = outs[0], None
     else:
         value = _result(entry, outs[: gradient.visible], params)

@@ -33,7 +33,7 @@ class Gradient:
     """A function and its gradient as one op."""
 
     op: StagedOp | None = None  # None if that cannot be
-    visible: int = 0  # outputs, before the gradient
+    visible: int = 0  # outputs, before the gradient; none if nobody asked for the value
     has_aux: bool = False
     places: Sequence[int] = ()  # of the leaves that the differentiated arguments have
     order: list[int | None] | None = None  # where the gradient of each is, if some are integers and have none
@@ -77,9 +77,9 @@ class Call:
 
 
 def gradient_of(
-    entry: Entry, arguments: Sequence[Any], leaves: Sequence[Any], numbers: tuple[int, ...], has_aux: bool
+    entry: Entry, arguments: Sequence[Any], leaves: Sequence[Any], numbers: tuple[int, ...], has_aux: bool, valued: bool
 ) -> Gradient:
-    """The op that computes an entry's outputs and its gradient; none if there is something to refuse."""
+    """The op that computes an entry's outputs (if `valued` or with aux) and its gradient; none if there is something to refuse."""
     if entry.made or entry.ends is not None or max(numbers, default=0) >= len(arguments):
         return Gradient()
     types = entry.op.out_types
@@ -102,9 +102,10 @@ def gradient_of(
     ):
         return Gradient()
     frozen = tuple([i for i in smooth if type(leaves[i]) is Param and leaves[i].mark.frozen])
-    number = iter(range(len(types), len(types) + len(smooth)))
+    visible = len(types) if valued or has_aux else 0
+    number = iter(range(visible, visible + len(smooth)))
     order = None if len(smooth) == len(places) else [next(number) if i in smooth else None for i in places]
-    return Gradient(entry.op.with_gradient(place, tuple(smooth), frozen), len(types), has_aux, places, order)
+    return Gradient(entry.op.with_gradient(place, tuple(smooth), frozen, visible > 0), visible, has_aux, places, order)
 
 
 def about(outside: Sequence[Any], params: Any, containers: Any) -> tuple[Any, ...]:
