@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,7 +113,7 @@ class Device(metaclass=_Made):
     @staticmethod
     def default() -> Device:
         """The device new tensors are made on; see `set_default_device`."""
-        return _default.get() or Device.enumerate()[0]
+        return _default.get() or _first()
 
     @staticmethod
     def enumerate(kind: Kind | None = None) -> list[Device]:
@@ -229,6 +230,11 @@ def _find(kind: Kind, index: int, fusion: bool) -> Device:
         raise DeviceError(f"Device.{kind}({index}): there is no such device; found {have}.")
     base = found[index]
     return Device(FUSED[0](base) if fusion and FUSED and kind != "numpy" else base)
+
+
+@lru_cache
+def _first() -> Device:
+    return Device.enumerate()[0]
 
 
 def _restore(hardware: str, order: int, checkpointing: GradientCheckpointing, fusion: bool = FUSION) -> Device:
