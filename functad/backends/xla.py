@@ -20,7 +20,6 @@ from functad.ops.op import Op
 from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
-
 _SMALL = 1 << 16  # bytes
 _config: Any = jax.config
 
