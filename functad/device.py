@@ -97,27 +97,53 @@ class Device(metaclass=_Made):
 
         Ops are recorded, run when a value is needed, and compiled together once they recur. With
         `fusion=False` each op runs at once by itself, which is equal to the bit from run to run.
+
+        >>> import functad as fd
+        >>> fd.Device.cpu().name, fd.Device.cpu(fusion=False) == fd.Device.cpu()
+        ('xla', True)
         """
         return _find("cpu", 0, fusion)
 
     @staticmethod
     def gpu(i: int = 0, fusion: bool = FUSION) -> Device:
-        """The GPU number `i`, with fusion as `cpu` has it; raises `DeviceError` when there is none."""
+        """The GPU number `i`, with fusion as `cpu` has it; raises `DeviceError` when there is none.
+
+        >>> import functad as fd
+        >>> device = fd.Device.gpu() if fd.Device.enumerate("gpu") else fd.Device.cpu()
+        >>> fd.ones(2, device=device).device == device
+        True
+        """
         return _find("gpu", i, fusion)
 
     @staticmethod
     def numpy() -> Device:
-        """Plain NumPy on the CPU: no compilation, float64 always available."""
+        """Plain NumPy on the CPU: no compilation, float64 always available.
+
+        >>> import functad as fd
+        >>> fd.ones(2, dtype="float64", device=fd.Device.numpy()).dtype
+        dtype('float64')
+        """
         return _find("numpy", 0, fusion=False)
 
     @staticmethod
     def default() -> Device:
-        """The device new tensors are made on; see `set_default_device`."""
+        """The device new tensors are made on; see `set_default_device`.
+
+        >>> import functad as fd
+        >>> with fd.set_default_device(fd.Device.numpy()):
+        ...     fd.Device.default()
+        Device(numpy)
+        """
         return _default.get() or _first()
 
     @staticmethod
     def enumerate(kind: Kind | None = None) -> list[Device]:
-        """Every device of `kind`, or of all kinds (accelerators first, NumPy last)."""
+        """Every device of `kind`, or of all kinds (accelerators first, NumPy last); raises `DeviceError` for another kind.
+
+        >>> import functad as fd
+        >>> fd.Device.enumerate("cpu")[0] == fd.Device.cpu(), fd.Device.enumerate()[-1]
+        (True, Device(numpy))
+        """
         if kind is not None and kind not in BASE_BACKENDS:
             known = ", ".join(map(repr, _KINDS))
             raise DeviceError(f"Device.enumerate: there is no device kind {kind!r}; use one of {known}.")
@@ -125,13 +151,25 @@ class Device(metaclass=_Made):
         return [_find(k, i, FUSION) for k in kinds for i in range(len(BASE_BACKENDS[k]()))]
 
     def autodiff(self, order: int = 1) -> Device:
-        """This hardware with a tape; `order=2` lets gradients be differentiated again."""
+        """This hardware with a tape; `order=2` lets gradients be differentiated again.
+
+        >>> import functad as fd
+        >>> w = fd.tensor(2.0, device=fd.Device.cpu().autodiff(order=2)).require_grad()
+        >>> g = w.grad((w**3).backward())
+        >>> g.item(), w.grad(g.backward()).item()
+        (12.0, 12.0)
+        """
         if not isinstance(order, int) or order < 1:
             raise ArgumentError(f"Device.autodiff: order must be an int of at least 1, got {order!r}.")
         return replace(self, order=order)
 
     def gradient_checkpointing(self) -> Device:
-        """This device, recomputing memory-bound results during backward."""
+        """This device, recomputing memory-bound results during backward; raises `DeviceError` on one without autodiff.
+
+        >>> import functad as fd
+        >>> fd.Device.cpu().autodiff().gradient_checkpointing()
+        Device(cpu:0).autodiff().gradient_checkpointing()
+        """
         if not self.is_autodiff:
             raise DeviceError(
                 f"Device.gradient_checkpointing: {self!r} has no autodiff to checkpoint; "
@@ -140,7 +178,12 @@ class Device(metaclass=_Made):
         return replace(self, checkpointing=GradientCheckpointing.BALANCED)
 
     def inner(self) -> Device:
-        """This device with one autodiff level less."""
+        """This device with one autodiff level less.
+
+        >>> import functad as fd
+        >>> fd.Device.cpu().autodiff(order=2).inner(), fd.Device.cpu().autodiff().inner()
+        (Device(cpu:0).autodiff(), Device(cpu:0))
+        """
         if self.order <= 1:
             return Device(self.base)
         return replace(self, order=self.order - 1)
@@ -156,7 +199,12 @@ class Device(metaclass=_Made):
         return _restore, (self.base.hardware, self.order, self.checkpointing, self.base.fuses)
 
     def lift(self, x: Any) -> Any:
-        """`x`, a tensor on this hardware without autodiff, as a constant on this device."""
+        """`x`, a tensor on this hardware without autodiff, as a constant on this device.
+
+        >>> import functad as fd
+        >>> fd.Device.cpu().autodiff(order=2).lift(fd.ones(2)).device.name
+        'autodiff<autodiff<xla>>'
+        """
         for order in range(1, self.order + 1):
             x = DECORATORS["autodiff"](x, (open_depth(), order), self.checkpointing)
         return x

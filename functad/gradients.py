@@ -132,7 +132,14 @@ class Gradients:
         return grads
 
     def get(self, x: Tensor) -> Tensor | None:
-        """The gradient of `x`, or None; `explain(x)` tells why there is none."""
+        """The gradient of `x`, or None; `explain(x)` tells why there is none. `grads[x]` raises `NoGradientError` instead.
+
+        >>> import functad as fd
+        >>> w = fd.ones(2, device=fd.Device.cpu().autodiff()).require_grad()
+        >>> grads = w.sum().backward()
+        >>> grads.get(w).tolist(), grads.get(fd.ones(2))
+        ([1.0, 1.0], None)
+        """
         level = self._level
         node = x._context if isinstance(x, Handle) and x._backend.level == level else self._node(x)
         if node is None or (node.requirement is not Requirement.GRAD and not _wanted(node)):
@@ -143,7 +150,14 @@ class Gradients:
         return g
 
     def remove(self, x: Tensor) -> Tensor | None:
-        """Take the gradient of `x` out of the container."""
+        """Take the gradient of `x` out of the container; None if there is none.
+
+        >>> import functad as fd
+        >>> w = fd.ones(2, device=fd.Device.cpu().autodiff()).require_grad()
+        >>> grads = w.sum().backward()
+        >>> grads.remove(w).tolist(), len(grads)
+        ([1.0, 1.0], 0)
+        """
         g = self.get(x)
         if g is not None:
             node = self._node(x)
@@ -153,7 +167,17 @@ class Gradients:
         return g
 
     def replace(self, x: Tensor, g: Tensor) -> None:
-        """Put `g` in the place of the gradient of `x`."""
+        """Put `g` in the place of the gradient of `x`.
+
+        Raises `NoGradientError` where there is none, `ShapeError` and `DTypeError` for a `g` of another type than `x`.
+
+        >>> import functad as fd
+        >>> w = fd.ones(2, device=fd.Device.cpu().autodiff()).require_grad()
+        >>> grads = w.sum().backward()
+        >>> grads.replace(w, grads[w] * 0.5)
+        >>> grads[w].tolist()
+        [0.5, 0.5]
+        """
         if self.get(x) is None:
             raise NoGradientError(f"grad_replace: there is no gradient to replace. {self.explain(x)}", self.explain(x))
         if not isinstance(g, Handle):
@@ -173,6 +197,12 @@ class Gradients:
 
         Those of intermediates are None, as only leaves' are kept: call `x.retain_grad()` on one before
         backward. `explain(x)` says why one is missing.
+
+        >>> import functad as fd
+        >>> w, b = fd.tensor([3.0, 4.0]).autodiff().require_grad(), fd.tensor(1.0).autodiff()
+        >>> grads = (w.sum() + b).backward()
+        >>> grads.tree({"b": b, "w": w})["w"].tolist(), grads.tree({"b": b, "w": w})["b"]
+        ([1.0, 1.0], None)
         """
         return tree.map(lambda x: self.get(x) if isinstance(x, Handle) else None, params)  # type: ignore[arg-type]  # Tensors
 

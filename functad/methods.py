@@ -211,7 +211,13 @@ class Methods(Handle):
         return ops.astype(self, dtype)
 
     def to_device(self, device: Device, /, *, stream: Any = None) -> Tensor:
-        """On another device; the move between hardware is differentiable. `stream` makes no difference."""
+        """On another device; the move between hardware is differentiable. `stream` makes no difference.
+
+        >>> import functad as fd
+        >>> x = fd.ones(2).to_device(fd.Device.numpy())
+        >>> x.device, fd.grad(lambda x: x.to_device(fd.Device.numpy()).sum())(fd.ones(2)).tolist()
+        (Device(numpy), [1.0, 1.0])
+        """
         return ops.to_device(self, device)
 
     def copy(self) -> Tensor:

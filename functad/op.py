@@ -12,6 +12,7 @@ rule names is kept for backward.
 - `reduction(name, impl, partial)`: over `axis`, with `keepdims`
 - `custom(name, impl, vjp=..., jvp=...)`: anything else
 - `nondiff(name, impl)`: no derivative
+- `product(g, x)`: how a rule of `multilinear` or `custom` multiplies, so that a zero cotangent stays zero
 
 `fd.testing.check_op` then tests what is tested of functad's own ops. (A function of arrays or tensors
 that needs no rule is no op: write it down; for a JAX function see `fd.from_jax`, for a rule of a
@@ -34,4 +35,5 @@ from functad.ops.rules import elementwise as elementwise
 from functad.ops.rules import linear as linear
 from functad.ops.rules import multilinear as multilinear
 from functad.ops.rules import nondiff as nondiff
+from functad.ops.rules import product as product
 from functad.ops.rules import reduction as reduction

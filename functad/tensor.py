@@ -42,8 +42,10 @@ class Tensor(Operators, Methods, metaclass=Hosts):
     >>> import functad as fd
     >>> x = fd.tensor([1.0, 2.0], device=fd.Device.cpu().autodiff()).require_grad()
     >>> loss = (x * x).sum()
-    >>> x.grad(loss.backward()).tolist()
-    [2.0, 4.0]
+    >>> x.grad(loss.backward()).tolist(), loss.block_until_ready().item()
+    ([2.0, 4.0], 5.0)
+    >>> x.numpy().dtype, x.jax().shape, len(x.tobytes())
+    (dtype('float32'), (2,), 8)
     """
 
     __slots__ = ()
@@ -128,22 +130,44 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         """This tensor on the autodiff device; as it is if it is there already.
 
         Inside a transform it starts a tape of its own, whose gradients the transform can differentiate.
+
+        >>> import functad as fd
+        >>> x = fd.ones(2).autodiff()
+        >>> x.is_autodiff, x.is_tracked, x.require_grad().is_tracked
+        (True, False, True)
         """
         return self if self._backend.level[1] else self.device.autodiff().lift(self)
 
     def without_autodiff(self) -> Tensor:
-        """This tensor off every tape: a plain constant."""
+        """This tensor off every tape: a plain constant.
+
+        >>> import functad as fd
+        >>> w = fd.ones(2).autodiff().require_grad()
+        >>> (w * 2).without_autodiff().is_autodiff
+        False
+        """
         constant: Tensor = self._backend.constant(self)
         return constant
 
     def inner(self) -> Tensor:
-        """This tensor with one tape level less."""
+        """This tensor with one tape level less: on `device.autodiff(order=2)` still on one tape.
+
+        >>> import functad as fd
+        >>> x = fd.ones(2, device=fd.Device.cpu().autodiff(order=2))
+        >>> x.inner().is_autodiff, x.inner().inner().is_autodiff
+        (True, False)
+        """
         inner: Tensor = self._value if self.is_autodiff else self
         return inner
 
     @staticmethod
     def from_inner(x: Tensor) -> Tensor:
-        """A plain tensor as a constant on its autodiff device."""
+        """A plain tensor as a constant on its autodiff device.
+
+        >>> import functad as fd
+        >>> fd.Tensor.from_inner(fd.ones(2)).is_autodiff
+        True
+        """
         return x.autodiff()
 
     def require_grad(self) -> Tensor:
@@ -155,7 +179,13 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         return self.set_require_grad(True)
 
     def set_require_grad(self, flag: bool) -> Tensor:
-        """`require_grad()`, or its opposite: a handle of the same leaf as a constant."""
+        """`require_grad()`, or its opposite: a handle of the same leaf as a constant.
+
+        >>> import functad as fd
+        >>> w = fd.ones(2).autodiff().require_grad()
+        >>> (w.set_require_grad(False) * 2).is_tracked
+        False
+        """
         if not dtypes.is_inexact(self.dtype):
             raise DTypeError(
                 f"require_grad: a tensor of {self.dtype} has no derivative; make it a float first: x.astype('float32')."
@@ -173,12 +203,26 @@ class Tensor(Operators, Methods, metaclass=Hosts):
 
         An intermediate becomes an untracked leaf; a leaf that requires grad becomes a new leaf
         that still does, as in burn. For a plain constant use `without_autodiff()`.
+
+        >>> import functad as fd
+        >>> w = fd.tensor([3.0]).autodiff().require_grad()
+        >>> w.grad((w * w.exp().detach()).sum().backward()).item() == w.exp().item()
+        True
         """
         detached: Tensor = self._backend.detach(self)
         return detached
 
     def retain_grad(self) -> Tensor:
-        """Keep the gradient of this intermediate in the `Gradients` of later backwards."""
+        """Keep the gradient of this intermediate in the `Gradients` of later backwards.
+
+        Raises `NotTrackedError` where no leaf that requires grad reaches it.
+
+        >>> import functad as fd
+        >>> w = fd.tensor(3.0).autodiff().require_grad()
+        >>> h = (w * w).retain_grad()
+        >>> h.grad((h * 5).backward()).item()
+        5.0
+        """
         if not self.is_autodiff or not self._context.tracked:
             raise NotTrackedError(
                 "retain_grad: no leaf that requires grad reaches this tensor; call require_grad() on the source leaf "
@@ -197,6 +241,14 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         `cotangent` has this tensor's shape; without it each element counts with weight 1. The
         graph stays as long as its tensors do, so several losses may share it;
         `retain_graph=False` frees what it walked at once.
+
+        Raises `DTypeError` for integers, `NotTrackedError` where there is no leaf, `GraphConsumedError` after a release.
+
+        >>> import functad as fd
+        >>> w = fd.tensor([1.0, 2.0]).autodiff().require_grad()
+        >>> y = w * w
+        >>> w.grad(y.backward()).tolist(), w.grad(y.backward(fd.tensor([1.0, 10.0]))).tolist()
+        ([2.0, 4.0], [2.0, 40.0])
         """
         if not dtypes.is_inexact(self.dtype):
             raise DTypeError(f"backward(): a tensor of {self.dtype} has no derivative; the loss must be a float.")
@@ -212,17 +264,32 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         grad = Grad()
 
     def grad_remove(self, grads: Gradients) -> Tensor | None:
-        """Take its gradient out of `grads`."""
+        """Take its gradient out of `grads`; None if there is none, as the second time.
+
+        >>> import functad as fd
+        >>> w = fd.tensor(3.0).autodiff().require_grad()
+        >>> grads = (w * w).backward()
+        >>> w.grad_remove(grads).item(), w.grad_remove(grads), grads.explain(w).reason.name
+        (6.0, None, 'REMOVED')
+        """
         return grads.remove(self)
 
     def grad_replace(self, grads: Gradients, g: Tensor) -> None:
-        """Put `g` in the place of its gradient in `grads`."""
+        """Put `g` in the place of its gradient in `grads`; raises `NoGradientError` where there is none.
+
+        >>> import functad as fd
+        >>> w = fd.tensor(3.0).autodiff().require_grad()
+        >>> grads = (w * w).backward()
+        >>> w.grad_replace(grads, w.grad(grads).clip(-1.0, 1.0))
+        >>> grads[w].item()
+        1.0
+        """
         grads.replace(self, g)
 
     # --- reading values
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The elements as a read-only NumPy array; tracked tensors too."""
+        """The elements as a read-only NumPy array; tracked tensors too, whose gradient ends there."""
         return self._read("numpy()")
 
     def _read(self, what: str) -> np.ndarray[Any, Any]:
@@ -241,7 +308,7 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         return base_tensor(self._concrete("jax()"))._backend.jax_array(base_tensor(self)._value)
 
     def item(self) -> Any:
-        """The one element as a Python number."""
+        """The one element as a Python number; raises `ShapeError` for several."""
         if self._shape and self.size != 1:
             raise ShapeError(
                 f"item(): the tensor has {self.size} elements (shape {self.shape}); index or reduce it first."

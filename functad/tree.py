@@ -33,7 +33,13 @@ _seen: set[type] = set()  # types of leaves that are plain
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a pytree and its structure."""
+    """The leaves of a pytree and its structure; dicts in the order of their sorted keys, as in JAX.
+
+    >>> import functad as fd
+    >>> leaves, structure = fd.tree.flatten({"w": [1.0, 2.0], "b": None})
+    >>> leaves, structure.num_leaves
+    ([1.0, 2.0], 2)
+    """
     found: tuple[list[Any], Structure] = optree.tree_flatten(tree, _is_tensor, none_is_leaf=False, namespace=_NAMESPACE)
     if _seen.issuperset(builtins.map(type, found[0])):
         return found
@@ -85,23 +91,44 @@ def _adopt(x: Any) -> bool:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """The pytree of a structure and its leaves."""
+    """The pytree of a structure and its leaves.
+
+    >>> import functad as fd
+    >>> leaves, structure = fd.tree.flatten({"w": [1.0, 2.0], "b": (3.0,)})
+    >>> fd.tree.unflatten(structure, [10 * x for x in leaves])
+    {'w': [10.0, 20.0], 'b': (30.0,)}
+    """
     return structure.unflatten(leaves)
 
 
 def map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """Apply `fn` to the leaves of pytrees of one structure."""
+    """Apply `fn` to the leaves of pytrees of one structure.
+
+    >>> import functad as fd
+    >>> fd.tree.map(lambda w, g: w - 0.5 * g, {"w": [1.0, 2.0]}, {"w": [2.0, 0.0]})
+    {'w': [0.0, 2.0]}
+    """
     flatten(tree)  # learns the types in it
     return optree.tree_map(fn, tree, *rest, none_is_leaf=False, namespace=_NAMESPACE)
 
 
 def leaves(tree: Any) -> list[Any]:
-    """The leaves of a pytree."""
+    """The leaves of a pytree.
+
+    >>> import functad as fd
+    >>> fd.tree.leaves({"w": [1.0, 2.0], "b": None})
+    [1.0, 2.0]
+    """
     return flatten(tree)[0]
 
 
 def paths(tree: Any) -> list[str]:
-    """The leaves' places as Python would index them: `['w'][0]`."""
+    """The leaves' places as Python would index them.
+
+    >>> import functad as fd
+    >>> fd.tree.paths({"w": [1.0, 2.0]}), fd.tree.paths(fd.nn.Linear(2, 1))
+    (["['w'][0]", "['w'][1]"], ['.weight', '.bias'])
+    """
     return paths_of(flatten(tree)[1])
 
 
@@ -111,7 +138,12 @@ def paths_of(structure: Structure) -> list[str]:
 
 
 def is_leaf(x: Any) -> bool:
-    """Whether `x` is a leaf by itself (None is none)."""
+    """Whether `x` is a leaf by itself (None is none).
+
+    >>> import functad as fd
+    >>> [fd.tree.is_leaf(x) for x in (1.0, fd.ones(2), [1.0], None)]
+    [True, True, False, False]
+    """
     return optree.tree_is_leaf(x, none_is_leaf=False, namespace=_NAMESPACE)
 
 
@@ -158,7 +190,16 @@ def written(place: Any) -> str:
 
 
 def register(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-    """Make a class known to both libraries: `flatten` gives the children, what is static, and the children's places."""
+    """Make a class known to both libraries: `flatten` gives the children, what is static, and the children's places.
+
+    >>> import functad as fd
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> fd.tree.register(Pair, lambda p: ((p.a, p.b), None, ("a", "b")), lambda static, children: Pair(*children))
+    >>> fd.grad(lambda p: p.a * p.b)(Pair(2.0, 3.0)).a.item()
+    3.0
+    """
     everywhere = optree.registry.__GLOBAL_NAMESPACE
     optree.register_pytree_node(kind, flatten, unflatten, path_entry_type=Place, namespace=everywhere)
 

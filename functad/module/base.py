@@ -132,8 +132,8 @@ class Module(metaclass=ModuleType):
     ...     def forward(self, x):
     ...         return self.layers[1](self.layers[0](x).tanh())
     >>> model = Net(fd.random.key(0))
-    >>> model(fd.ones((3, 2))).shape, model.num_params
-    ((3, 1), 33)
+    >>> model(fd.ones((3, 2))).shape, model.num_params, len(model.parameters())
+    ((3, 1), 33, 4)
     >>> grads = fd.grad(lambda m, x: (m(x) ** 2).mean())(model, fd.ones((3, 2)))
     >>> grads.layers[0].weight.shape
     (8, 2)
@@ -215,17 +215,34 @@ class Module(metaclass=ModuleType):
         return self._layout is None or bool(self._layout.training)
 
     def valid(self) -> Self:
-        """A copy for inference: off the autodiff device, training behaviour off."""
+        """A copy for inference: off the autodiff device, training behaviour off.
+
+        >>> import functad as fd
+        >>> fd.nn.Dropout(0.5).valid()(fd.ones(2)).tolist()
+        [1.0, 1.0]
+        """
         return modes.valid(self)
 
     def train(self, mode: bool = True) -> Self:
-        """A copy for training: on the autodiff device it came from, every parameter requiring grad."""
+        """A copy for training: on the autodiff device it came from, every parameter requiring grad.
+
+        >>> import functad as fd
+        >>> model = fd.nn.Linear(2, 1).train()
+        >>> model.training, model.bias.is_require_grad, model.valid().bias.is_require_grad
+        (True, True, False)
+        """
         if mode is not True:
             raise ArgumentTypeError("train: it takes no mode; write model = model.valid() for train(False) or eval().")
         return modes.train(self)
 
     def no_grad(self) -> Self:
-        """A copy with every parameter frozen; training behaviour stays as it is."""
+        """A copy with every parameter frozen; training behaviour stays as it is.
+
+        >>> import functad as fd
+        >>> model = fd.nn.Linear(2, 1).train().no_grad()
+        >>> model.training, model.bias.is_frozen, model(fd.ones(2)).is_tracked
+        (True, True, False)
+        """
         return modes.freeze(self, None, True)
 
     @partial(
@@ -236,12 +253,17 @@ class Module(metaclass=ModuleType):
 
         `group` is a `ParamGroup` or what makes one: `"encoder.*"`, `nn.Linear`, a Param. Raises
         `ArgumentError` if it matches nothing.
+
+        >>> import functad as fd
+        >>> model = fd.nn.Linear(2, 1).freeze("bias")
+        >>> model.bias.is_frozen, model.weight.is_frozen, model.unfreeze("bias").bias.is_frozen
+        (True, False, False)
         """
         return modes.freeze(self, ParamGroup.of(group), True)
 
     @partial(explained, missing="write model.unfreeze('encoder.*') for a part, model.unfreeze('*') for all")
     def unfreeze(self, group: Any) -> Self:
-        """A copy in which the parameters of a group, and no others, are trained again."""
+        """A copy in which the parameters of a group, and no others, are trained again; see `freeze`."""
         return modes.freeze(self, ParamGroup.of(group), False)
 
     # --- state that a forward changes
@@ -288,15 +310,31 @@ class Module(metaclass=ModuleType):
 
         Parameters that require grad are intermediates there: their gradients are those of the
         parameters of this model. For a model to train there use `fork`.
+
+        >>> import functad as fd
+        >>> fd.nn.Linear(2, 1).to_device(fd.Device.numpy()).devices
+        [Device(numpy)]
         """
         return modes.to_device(self, device)
 
     def fork(self, device: Device | None = None) -> Self:
-        """A copy on a device (its own by default) whose parameters are leaves of their own, with the same ids."""
+        """A copy on a device (its own by default) whose parameters are leaves of their own, with the same ids.
+
+        >>> import functad as fd
+        >>> model = fd.nn.Linear(2, 1)
+        >>> copy = model.fork(fd.Device.numpy().autodiff())
+        >>> copy.bias.is_require_grad, copy.bias.id == model.bias.id
+        (True, True)
+        """
         return modes.fork(self, device)
 
     def astype(self, dtype: Any) -> Self:
-        """A copy with its floats in another dtype; parameters are new leaves with the same ids."""
+        """A copy with its floats in another dtype; parameters are new leaves with the same ids.
+
+        >>> import functad as fd
+        >>> fd.nn.Linear(2, 1).astype("bfloat16")(fd.ones(2, "bfloat16")).dtype
+        dtype(bfloat16)
+        """
         return modes.astype(self, dtype)
 
     # --- parameters
@@ -311,7 +349,12 @@ class Module(metaclass=ModuleType):
         return [p for _, p in self.named_parameters()]
 
     def named_parameters(self) -> list[tuple[str, Param]]:
-        """Its parameters with their paths, each once, at the first of its places."""
+        """Its parameters with their paths, each once, at the first of its places.
+
+        >>> import functad as fd
+        >>> [name for name, _ in fd.nn.Sequential(fd.nn.Linear(2, 1), fd.nn.PReLU()).named_parameters()]
+        ['layers.0.weight', 'layers.0.bias', 'layers.1.weight']
+        """
         seen: dict[Any, tuple[str, Param]] = {}
         for x in walk(self):
             if x.mark is not None and isinstance(x.value, Param):
@@ -319,22 +362,42 @@ class Module(metaclass=ModuleType):
         return list(seen.values())
 
     def named_buffers(self) -> list[tuple[str, Tensor]]:
-        """Its other tensors (running means, tables) with their paths."""
+        """Its other tensors (running means, tables) with their paths.
+
+        >>> import functad as fd
+        >>> [name for name, _ in fd.nn.BatchNorm1d(2).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         return [(x.path, x.value) for x in walk(self) if x.mark is None]
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """Itself (path `""`) and the Modules within it, with their paths."""
+        """Itself (path `""`) and the Modules within it, with their paths.
+
+        >>> import functad as fd
+        >>> [path for path, _ in fd.nn.Sequential(fd.nn.Linear(2, 1), fd.nn.PReLU()).named_modules()]
+        ['', 'layers.0', 'layers.1']
+        """
         return list(_modules(self, ""))
 
     def map(self, fn: Callable[[Param], Any]) -> Self:
         """A copy with `fn(p)` in the place of every parameter `p`; ids stay, and so does what is frozen.
 
         In object style the results are leaves: the tape does not connect them to the old ones.
+
+        >>> import functad as fd
+        >>> fd.nn.Linear(2, 1).map(lambda p: p * 0.0)(fd.ones(2)).tolist()
+        [0.0]
         """
         return modes.mapped(self, fn)
 
     def visit(self, fn: Callable[[str, Tensor], Any]) -> None:
-        """Call `fn(path, x)` for every tensor, a shared one at each of its places."""
+        """Call `fn(path, x)` for every tensor, a shared one at each of its places.
+
+        >>> import functad as fd
+        >>> fd.nn.Linear(2, 1).visit(lambda path, x: print(path, x.shape))
+        weight (1, 2)
+        bias (1,)
+        """
         for x in walk(self):
             fn(x.path, x.value)
 
@@ -344,21 +407,38 @@ class Module(metaclass=ModuleType):
         """Write its tensors to a safetensors file, by path.
 
         A crash or a full disk leaves the file that was there. `dtype` casts the floats in the file.
+
+        >>> import functad as fd, tempfile, os
+        >>> model, path = fd.nn.Linear(2, 1), os.path.join(tempfile.mkdtemp(), "model.safetensors")
+        >>> model.save(path)
+        >>> (fd.nn.Linear(2, 1).load(path).weight == model.weight).all().item()
+        True
         """
         files.save(self, path, dtype)
 
     def load(self, path: Any, strict: bool = True, names: Any = None, dtype: Any = None) -> Self:
         """A copy with the tensors of a file (or of another library's weights), and the ids of this model.
 
-        With `strict=False` what fits is loaded, and a warning says what was missing, unexpected or
-        mismatched. See `fd.load_into` for the arguments, and for the report as a value.
+        Raises `RecordError` if they do not fit. With `strict=False` what fits is loaded, and a warning says what was missing,
+        unexpected or mismatched. See `fd.load_into` for the arguments, and for the report as a value.
         """
         return files.load(self, path, strict, names, dtype)
 
     # --- seen
 
     def summary(self, *args: Any, **kwargs: Any) -> str:
-        """A table of its parts: parameters, and the shapes they return when called with these arguments."""
+        """A table of its parts: parameters, and the shapes they return when called with these arguments.
+
+        >>> import functad as fd
+        >>> print(fd.nn.Sequential(fd.nn.Linear(2, 1), fd.nn.ReLU()).summary(fd.ones((3, 2))))
+        module         parameters  returns
+        ----------------------------------------
+        Sequential              3  float32[3, 1]
+            0: Linear           3  float32[3, 1]
+            1: ReLU             0  float32[3, 1]
+        ----------------------------------------
+        3 parameters
+        """
         return show.summary(self, args, kwargs)
 
     def __repr__(self) -> str:

@@ -53,7 +53,12 @@ class ParamGroup:
 
     @classmethod
     def of(cls, which: Any) -> ParamGroup:
-        """`which` as a group, if it is none yet."""
+        """`which` as a group, if it is none yet.
+
+        >>> import functad as fd
+        >>> fd.ParamGroup.of("*bias"), fd.ParamGroup.of(fd.nn.Linear)
+        (ParamGroup('*bias'), ParamGroup(Linear))
+        """
         return which if isinstance(which, ParamGroup) else cls(which)
 
     def __contains__(self, found: Found) -> bool:
@@ -64,7 +69,13 @@ class ParamGroup:
         return [found.path for found in walk(module) if found.mark is not None and found in self]
 
     def ids(self, module: Any) -> set[ParamId]:
-        """Their ids; raises `ArgumentError` if there are none."""
+        """Their ids; raises `ArgumentError` if there are none.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 2)
+        >>> fd.ParamGroup("bias").ids(fc) == {fc.bias.id}
+        True
+        """
         ids = {found.mark.id for found in walk(module) if found.mark is not None and found in self}
         if not ids:
             have = [found.path for found in walk(module) if found.mark is not None]

@@ -170,6 +170,7 @@ sqrt = elementwise(
 rsqrt = elementwise(
     "rsqrt", lambda xp, x: jax.lax.rsqrt(x), lambda out: -0.5 * pow(out, 3), promote="float", samples=POSITIVE,
     numpy_impl=lambda xp, x: xp.reciprocal(xp.sqrt(x)), doc="1 / sqrt(x).",
+    example=("fd.tensor(0.25).rsqrt().item()", "2.0"),
 )  # fmt: skip
 cbrt = elementwise(
     "cbrt", lambda xp, x: xp.cbrt(x), lambda out: reciprocal(3 * out * out), promote="float", samples=POSITIVE,

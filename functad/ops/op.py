@@ -34,7 +34,12 @@ _MOST_PLANS = 256
 
 
 class Cost(enum.Enum):
-    """What bounds an op's run time; decides what balanced checkpointing recomputes."""
+    """What bounds an op's run time; decides what balanced checkpointing recomputes.
+
+    >>> import functad as fd
+    >>> fd.ops.svd_op.cost is fd.op.Cost.COMPUTE, fd.ops.mul.cost is fd.op.Cost.MEMORY
+    (True, True)
+    """
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -62,6 +67,11 @@ class Samples(NamedTuple):
     Entries are drawn uniformly from `[low, high]` (per input) and kept clear of the values in
     `kinks`. `make` adds inputs with structure (indices, positive definite matrices); it maps a
     `numpy.random.Generator` to a list of `(inputs, params)`, floats as float64 arrays.
+
+    >>> import functad as fd
+    >>> samples = fd.op.Samples([(((2, 3), (3,)), {}), (((0,), ()), {})], low=(0.5, -2.0), kinks=[1.0])
+    >>> len(samples.cases), samples.high
+    (2, 2.0)
     """
 
     cases: Sequence[tuple[Sequence[tuple[int, ...]], dict[str, Any]]] = ()
@@ -147,7 +157,14 @@ def _kept(op: Op, wanted: tuple[bool, ...]) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class Op:
-    """One primitive operation. Hashed by identity; the op table is `functad.ops.TABLE`."""
+    """One primitive operation. Hashed by identity; the op table is `functad.ops.TABLE`.
+
+    Made by `fd.op.elementwise` and the like.
+
+    >>> import functad as fd
+    >>> fd.ops.mul, fd.ops.mul.inputs, fd.ops.sort_op.params
+    (<op mul>, ('x', 'y'), ('axis', 'descending'))
+    """
 
     name: str
     impl: Callable[..., Any]

@@ -141,22 +141,48 @@ class QuantTensor:
         return self.T
 
     def dequantize(self, dtype: Any = None) -> Any:
-        """The floats that it stands for, in the dtype it was made from; a constant, which requires no gradient."""
+        """The floats that it stands for, in the dtype it was made from; a constant, which requires no gradient.
+
+        >>> import functad as fd
+        >>> q = fd.tensor([2.0, -254.0]).quantize_dynamic(fd.QuantScheme())
+        >>> q.dequantize().tolist(), q.dequantize("bfloat16").dtype
+        ([2.0, -254.0], dtype(bfloat16))
+        """
         wanted = self._of if dtype is None else dtypes.parse(dtype, "dequantize")
         return bind(dequantize_op, (self._values, self._bits), (self.scheme.block, self._transposed, wanted))
 
     def to_device(self, device: Any) -> QuantTensor:
-        """On another device."""
+        """On another device.
+
+        >>> import functad as fd
+        >>> q = fd.tensor([2.0, -254.0]).quantize_dynamic(fd.QuantScheme())
+        >>> q.to_device(fd.Device.numpy()).device
+        Device(numpy)
+        """
         moved = self._values.to_device(device), self._bits.to_device(device)
         return QuantTensor(*moved, self.scheme, self._of, self._transposed)
 
     def without_autodiff(self) -> QuantTensor:
-        """Off every tape, where it has no gradient either."""
+        """Off every tape, where it has no gradient either.
+
+        >>> import functad as fd
+        >>> q = fd.tensor([2.0, -254.0]).autodiff().quantize_dynamic(fd.QuantScheme())
+        >>> q.device.is_autodiff, q.without_autodiff().device.is_autodiff
+        (True, False)
+        """
         bare = self._values.without_autodiff(), self._bits.without_autodiff()
         return QuantTensor(*bare, self.scheme, self._of, self._transposed)
 
     def require_grad(self) -> NoReturn:
-        """Refused: it is made of integers."""
+        """Refused with `DTypeError`: it is made of integers.
+
+        >>> import functad as fd
+        >>> try:
+        ...     fd.ones(2).quantize_dynamic(fd.QuantScheme()).require_grad()
+        ... except fd.errors.DTypeError as error:
+        ...     print(error)
+        require_grad: a quantized tensor has no gradient; train q.dequantize(), or what is added to it.
+        """
         raise DTypeError(
             "require_grad: a quantized tensor has no gradient; train q.dequantize(), or what is added to it."
         )

@@ -88,7 +88,14 @@ copyreg.pickle(Op, _by_name)
 
 
 def nondiff(name: str, impl: Callable[..., Any], **about: Any) -> Op:
-    """An op through which no derivative flows (comparisons, integer results)."""
+    """An op through which no derivative flows (comparisons, integer results).
+
+    >>> import functad as fd
+    >>> pair = fd.op.Samples([([(2, 3)], {})])
+    >>> is_positive = fd.op.nondiff("is_positive", lambda xp, x: x > 0, samples=pair, doc="Whether x > 0.")
+    >>> fd.grad(lambda x: x * is_positive(x))(3.0).item()
+    1.0
+    """
     if about.get("promote") in ("compare", "logical", "bits"):  # these are elementwise
         about.setdefault("batch", align_rows)
     return register(Op(name, impl, differentiable=False, **about))
@@ -98,6 +105,14 @@ def elementwise(name: str, impl: Callable[..., Any], *partials: Partial, **about
     """An op that maps elements, with broadcasting; one partial derivative per input.
 
     A partial is a function of what it names, a number, or None where the op takes no derivative.
+
+    >>> import functad as fd
+    >>> pair = fd.op.Samples([([(2, 3), (3,)], {})])
+    >>> area = fd.op.elementwise(
+    ...     "area", lambda xp, x, y: x * y / 2, lambda y: y / 2, lambda x: x / 2, samples=pair, doc="Half x y."
+    ... )
+    >>> fd.grad(lambda x, y: area(x, y).sum(), argnums=1)(fd.tensor([1.0, 2.0]), 5.0).item()
+    1.5
     """
     about.setdefault("promote", "numeric")
     about.setdefault("batch", align_rows)
@@ -112,6 +127,12 @@ def linear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **abou
 
     The others (None) are indices, masks and the like. For a variadic op the transpose takes `g` and
     the input's number.
+
+    >>> import functad as fd
+    >>> one = fd.op.Samples([([(2, 3)], {})])
+    >>> twice = fd.op.linear("twice", lambda xp, x: x + x, lambda g: g + g, samples=one, doc="2 x.")
+    >>> fd.grad(lambda x: twice(x) ** 2)(3.0).item()
+    24.0
     """
     op = Op(name, impl, **about)
     op.pulls = [
@@ -122,7 +143,17 @@ def linear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **abou
 
 
 def multilinear(name: str, impl: Callable[..., Any], *transposes: Rule | None, **about: Any) -> Op:
-    """An op linear in each input by itself (products, contractions)."""
+    """An op linear in each input by itself (products, contractions); one transpose for each.
+
+    >>> import functad as fd
+    >>> pair = fd.op.Samples([([(3,), (3,)], {})])
+    >>> pairing = fd.op.multilinear(
+    ...     "pairing", lambda xp, x, y: (x * y).sum(), lambda g, y: fd.op.product(g, y), lambda g, x: fd.op.product(g, x),
+    ...     samples=pair, doc="<x, y>.",
+    ... )  # fmt: skip
+    >>> fd.grad(pairing)(fd.ones(2), fd.tensor([3.0, 4.0])).tolist()
+    [3.0, 4.0]
+    """
     op = Op(name, impl, **about)
     op.pulls = [op.derivative(fn, 1) for fn in transposes]
     op.pushes = [
@@ -137,6 +168,14 @@ def reduction(name: str, impl: Callable[..., Any], partial: Rule, **about: Any) 
 
     The partial is that of each output with respect to the elements reduced into it; for half
     types it may be float32, which rounds the product once.
+
+    >>> import functad as fd
+    >>> def energy(xp, x, *, axis, keepdims=False):
+    ...     return xp.sum(x * x, axis=axis, keepdims=keepdims)
+    >>> one = fd.op.Samples([([(2, 3)], {"axis": (0,), "keepdims": False})])
+    >>> energy_op = fd.op.reduction("energy", energy, lambda x: 2 * x, samples=one, doc="The sum of squares.")
+    >>> fd.grad(lambda x: energy_op(x, axis=(0,)))(fd.tensor([1.0, 3.0])).tolist()
+    [2.0, 6.0]
     """
     about.setdefault("batch", shift_axis)
     op = Op(name, impl, **about)
@@ -167,6 +206,16 @@ def custom(
 
     For an op with several outputs `g` is the tuple of their cotangents, and `jvp` returns the
     tuple of their tangents.
+
+    >>> import functad as fd
+    >>> def turned(x):
+    ...     return fd.numpy.stack([-x[1], x[0]])
+    >>> turn = fd.op.custom(
+    ...     "turn", lambda xp, x: xp.stack([-x[1], x[0]]), jvp=turned, vjp=lambda g: -turned(g),
+    ...     samples=fd.op.Samples([([(2,)], {})]), doc="A quarter turn of a vector in the plane.",
+    ... )  # fmt: skip
+    >>> fd.jvp(turn, (fd.ones(2),), (fd.tensor([1.0, 2.0]),))[1].tolist()
+    [-2.0, 1.0]
     """
     op = Op(name, impl, **about)
     op.pulls = [op.derivative(fn, 1) for fn in ([vjp] if callable(vjp) else vjp)]
@@ -175,7 +224,13 @@ def custom(
 
 
 def product(g: Any, partial: Any) -> Any:
-    """Cotangent or tangent times partial derivative."""
+    """Cotangent or tangent times partial derivative: what is exactly 0 stays 0, though the partial be inf or NaN.
+
+    >>> import functad as fd
+    >>> zero, one = fd.tensor(0.0), fd.tensor(1.0)
+    >>> fd.op.product(zero, one / zero).item()
+    0.0
+    """
     if isinstance(partial, (int, float)):
         if partial == 1:
             return g

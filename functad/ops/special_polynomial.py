@@ -90,20 +90,21 @@ def chebyshev_polynomial_w(x: Any, n: int) -> Any:
     return _polynomial("chebyshev_polynomial_w", x, n, lambda x: 2 * x + 1, _chebyshev)
 
 
-def _shifted(name: str, fn: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+def _shifted(name: str, fn: Callable[[Any, int], Any], at_one: float) -> Callable[[Any, int], Any]:
     def shifted(x: Any, n: int) -> Any:
         (x,) = operands(name, "float", (x,))
         return fn(2 * x - 1, n)
 
     shifted.__name__ = shifted.__qualname__ = name
-    shifted.__doc__ = f"`{fn.__name__}` at 2 x - 1, for x between 0 and 1."
+    about = f"`{fn.__name__}` at 2 x - 1, for x between 0 and 1: orthogonal there with the weight moved along (as in torch)."
+    shifted.__doc__ = f"{about}\n\n>>> import functad as fd\n>>> fd.special.{name}(1.0, 3).item()\n{at_one}\n"
     return shifted
 
 
-shifted_chebyshev_polynomial_t = _shifted("shifted_chebyshev_polynomial_t", chebyshev_polynomial_t)
-shifted_chebyshev_polynomial_u = _shifted("shifted_chebyshev_polynomial_u", chebyshev_polynomial_u)
-shifted_chebyshev_polynomial_v = _shifted("shifted_chebyshev_polynomial_v", chebyshev_polynomial_v)
-shifted_chebyshev_polynomial_w = _shifted("shifted_chebyshev_polynomial_w", chebyshev_polynomial_w)
+shifted_chebyshev_polynomial_t = _shifted("shifted_chebyshev_polynomial_t", chebyshev_polynomial_t, 1.0)
+shifted_chebyshev_polynomial_u = _shifted("shifted_chebyshev_polynomial_u", chebyshev_polynomial_u, 4.0)
+shifted_chebyshev_polynomial_v = _shifted("shifted_chebyshev_polynomial_v", chebyshev_polynomial_v, 1.0)
+shifted_chebyshev_polynomial_w = _shifted("shifted_chebyshev_polynomial_w", chebyshev_polynomial_w, 7.0)
 
 
 def hermite_polynomial_h(x: Any, n: int) -> Any:

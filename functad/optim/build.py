@@ -163,7 +163,14 @@ def _shown(x: Any) -> str:
 
 
 def chain(*parts: Any) -> Optimizer:
-    """Transformations one after another: `chain(clip_by_norm(1.0), adam(1e-3))`."""
+    """Transformations one after another: `chain(clip_by_norm(1.0), adam(1e-3))`; optax's, or Optimizers.
+
+    >>> import functad as fd
+    >>> opt = fd.optim.chain(fd.optim.clip_by_norm(1.0), fd.optim.sgd(0.5))
+    >>> w = fd.tensor([1.0, 1.0])
+    >>> opt.step(w, fd.tensor([0.0, 100.0]), opt.init(w))[0].tolist()
+    [1.0, 0.5]
+    """
     made = [from_optax(part) for part in parts]
 
     def make(context: Context) -> Any:
@@ -173,14 +180,33 @@ def chain(*parts: Any) -> Optimizer:
 
 
 def clip_by_norm(max_norm: float) -> Optimizer:
-    """All gradients scaled down together where their norm as one vector exceeds `max_norm`."""
+    """All gradients scaled down together where their norm as one vector exceeds `max_norm`.
+
+    Raises `ArgumentError` for a negative `max_norm`.
+
+    >>> import functad as fd
+    >>> opt, w = fd.optim.clip_by_norm(5.0), {"a": fd.tensor(0.0), "b": fd.tensor(0.0)}
+    >>> moved, _ = opt.step(
+    ...     w, {"a": fd.tensor(6.0), "b": fd.tensor(8.0)}, opt.init(w)
+    ... )  # adds what it makes of gradients
+    >>> moved["a"].item(), moved["b"].item()
+    (3.0, 4.0)
+    """
     if max_norm < 0:
         raise ArgumentError(f"clip_by_norm: max_norm must not be negative, got {max_norm}.")
     return Optimizer(lambda context: optax_module().clip_by_global_norm(max_norm), f"clip_by_norm({max_norm})")
 
 
 def clip_by_value(max_value: float) -> Optimizer:
-    """Every element of the gradients brought into `[-max_value, max_value]`."""
+    """Every element of the gradients brought into `[-max_value, max_value]`.
+
+    Raises `ArgumentError` for a negative `max_value`.
+
+    >>> import functad as fd
+    >>> opt, w = fd.optim.chain(fd.optim.clip_by_value(1.0), fd.optim.sgd(1.0)), fd.zeros(3)
+    >>> opt.step(w, fd.tensor([-0.5, 0.0, 100.0]), opt.init(w))[0].tolist()
+    [0.5, 0.0, -1.0]
+    """
     if max_value < 0:
         raise ArgumentError(f"clip_by_value: max_value must not be negative, got {max_value}.")
     return Optimizer(lambda context: optax_module().clip(max_value), f"clip_by_value({max_value})")

@@ -64,23 +64,58 @@ class GradientsParams:
         return cls(found)
 
     def get(self, param: Param | ParamId) -> Tensor | None:
-        """The gradient of a parameter, or None."""
+        """The gradient of a parameter, or None.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 1)
+        >>> grads = fd.optim.GradientsParams.from_grads(fd.grad(lambda m: m(fd.ones(2)).sum())(fc), fc)
+        >>> grads.get(fc.bias).tolist(), grads.get(fc.weight.id).tolist(), grads.get(fd.nn.Linear(2, 1).bias)
+        ([1.0], [[1.0, 1.0]], None)
+        """
         return self._gradients.get(param.id if isinstance(param, Param) else param)
 
     def items(self) -> Iterator[tuple[ParamId, Tensor]]:
-        """Ids and gradients."""
+        """Ids and gradients.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 1)
+        >>> grads = fd.optim.GradientsParams.from_grads(fd.grad(lambda m: m(fd.ones(2)).sum())(fc), fc)
+        >>> [id == fc.weight.id for id, g in grads.items()]
+        [True, False]
+        """
         return iter(self._gradients.items())
 
     def map(self, fn: Callable[[Tensor], Any]) -> GradientsParams:
-        """With `fn` applied to every gradient."""
+        """With `fn` applied to every gradient.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 1)
+        >>> grads = fd.optim.GradientsParams.from_grads(fd.grad(lambda m: m(fd.ones(2)).sum())(fc), fc)
+        >>> grads.map(lambda g: g * 0.5)[fc.bias].tolist()
+        [0.5]
+        """
         return GradientsParams({id: fn(g) for id, g in self._gradients.items()})
 
     def tree(self, model: Module) -> Any:
-        """The gradients in the structure of `model`, None where there is none."""
+        """The gradients in the structure of `model`, None where there is none.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 1)
+        >>> grads = fd.optim.GradientsParams.from_grads(fd.grad(lambda m: m(fd.ones(2)).sum())(fc), fc)
+        >>> grads.tree(fc).weight.tolist()
+        [[1.0, 1.0]]
+        """
         return tree.map(lambda p: self.get(p) if isinstance(p, Param) else None, model)
 
     def remove(self, param: Param | ParamId) -> Tensor | None:
-        """Take the gradient of a parameter out."""
+        """Take the gradient of a parameter out; None if there is none.
+
+        >>> import functad as fd
+        >>> fc = fd.nn.Linear(2, 1)
+        >>> grads = fd.optim.GradientsParams.from_grads(fd.grad(lambda m: m(fd.ones(2)).sum())(fc), fc)
+        >>> grads.remove(fc.bias).tolist(), len(grads)
+        ([1.0], 1)
+        """
         return self._gradients.pop(param.id if isinstance(param, Param) else param, None)
 
     def __getitem__(self, param: Param | ParamId) -> Tensor:

@@ -105,7 +105,12 @@ class Optimizer:
             raise UnknownAttributeError(f"an Optimizer has no attribute {name!r}{hint}.")
 
     def init(self, model: Any) -> OptState:
-        """The state for the trainable parameters of a Module or pytree: frozen ones have none."""
+        """The state for the trainable parameters of a Module or pytree: frozen ones have none.
+
+        >>> import functad as fd
+        >>> fd.optim.adam(1e-3).init(fd.nn.Linear(2, 1).freeze("bias"))
+        OptState(1 parameters, 5 arrays)
+        """
         leaves, structure = tree.flatten(model)
         plan = self._plan(model, leaves, structure, "init")
         params = [leaves[i] for i in plan.places]
@@ -136,6 +141,12 @@ class Optimizer:
         The parameters keep their ids, and are new leaves that require grad where they did. A missing
         gradient counts as zero, with a warning that says why it is missing. Raises `ArgumentError`
         where no parameter has a gradient, `StructureError` for a state of other parameters.
+
+        >>> import functad as fd
+        >>> opt, w = fd.optim.sgd(0.25), fd.tensor([1.0, 2.0])
+        >>> w, state = opt.step(w, fd.grad(lambda w: (w * w).sum())(w), opt.init(w))
+        >>> w.tolist(), opt.step(w, fd.ones(2), state, learning_rate=0.5)[0].tolist()
+        ([0.5, 1.0], [0.0, 0.5])
         """
         if not isinstance(state, OptState):
             raise ArgumentTypeError(

@@ -109,7 +109,15 @@ class OptState:
         return OptState(leaves, self._form)
 
     def without_ids(self) -> OptState:
-        """This state for a model whose parameters have other ids: a copy that was made anew and loaded, say."""
+        """This state for a model whose parameters have other ids: a copy that was made anew and loaded, say.
+
+        >>> import functad as fd
+        >>> opt, one, other = fd.optim.sgd(0.25), fd.nn.Linear(2, 1), fd.nn.Linear(2, 1)
+        >>> grads = fd.grad(lambda m: m(fd.ones(2)).sum())(other)
+        >>> after, state = opt.step(other, grads, opt.init(one).without_ids())
+        >>> (after.bias < other.bias).item()
+        True
+        """
         return OptState(self._leaves, self._form.of(None))
 
     def __reduce__(self) -> tuple[Any, ...]:

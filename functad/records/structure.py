@@ -66,6 +66,14 @@ def load(path: Any, like: Any = None, device: Device | None = None) -> Any:
         device: where tensors go without `like` (the default device).
 
     Raises `RecordError` for a file that is corrupt, cut short, or does not fit `like`.
+
+    >>> import functad as fd, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "run.safetensors")
+    >>> model = fd.nn.Linear(2, 1)
+    >>> fd.save({"model": model, "step": 3}, path)
+    >>> found = fd.load(path, like={"model": fd.nn.Linear(2, 1), "step": 0})
+    >>> found["step"], (found["model"].weight == model.weight).all().item()
+    (3, True)
     """
     reader = Reader(path)
     if "structure" not in reader.about:

@@ -27,7 +27,13 @@ Renamed = "str | None | tuple[str | None, Transform | None]"
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What came of loading: paths of the model, and names of the file that belong nowhere."""
+    """What came of loading: paths of the model, and names of the file that belong nowhere.
+
+    >>> import functad as fd
+    >>> _, report = fd.load_into(fd.nn.Linear(2, 1), {"weight": fd.ones((1, 2)), "scale": fd.ones(1)}, strict=False)
+    >>> report.complete, report.loaded, report.missing, report.unexpected
+    (False, ['weight'], ['bias'], ['scale'])
+    """
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

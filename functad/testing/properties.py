@@ -253,7 +253,7 @@ def masked(op: Op, device: Device | None, seed: int) -> None:
                     fail(
                         here,
                         f"at {point} a zero cotangent gives {[g.tolist() for g in pulled]} and a zero tangent "
-                        f"{[t.tolist() for t in pushed]}; multiply with functad.ops.rules.product, which masks.",
+                        f"{[t.tolist() for t in pushed]}; multiply with fd.op.product, which masks.",
                     )
 
 

@@ -48,14 +48,31 @@ _WIDE = (_dtypes.float64, _dtypes.int64, _dtypes.uint64, _dtypes.complex128)
 
 
 def shapes(min_dims: int = 0, max_dims: int = 3, min_side: int = 0, max_side: int = 4) -> st.SearchStrategy[Shape]:
-    """Shapes, with lengths of 0 and 1 among them unless `min_side` forbids."""
+    """Shapes, with lengths of 0 and 1 among them unless `min_side` forbids.
+
+    >>> import functad as fd
+    >>> from hypothesis import given
+    >>> @given(fd.testing.strategies.shapes(max_dims=2, min_side=1))
+    ... def test(shape):
+    ...     assert len(shape) <= 2 and fd.ones(shape).size == len(fd.ones(shape).tobytes()) // 4
+    >>> test()
+    """
     return hnp.array_shapes(min_dims=min_dims, max_dims=max_dims, min_side=min_side, max_side=max_side)
 
 
 def broadcastable_shapes(
     count: int = 2, max_dims: int = 3, min_side: int = 0, max_side: int = 4
 ) -> st.SearchStrategy[tuple[Shape, ...]]:
-    """Tuples of `count` shapes that broadcast together, of equal and of different ranks."""
+    """Tuples of `count` shapes that broadcast together, of equal and of different ranks.
+
+    >>> import functad as fd
+    >>> from hypothesis import given
+    >>> @given(fd.testing.strategies.broadcastable_shapes())
+    ... def test(shapes):
+    ...     one, other = shapes
+    ...     assert (fd.ones(one) * fd.ones(other)).shape == fd.numpy.broadcast_shapes(one, other)
+    >>> test()
+    """
     drawn = hnp.mutually_broadcastable_shapes(num_shapes=count, max_dims=max_dims, min_side=min_side, max_side=max_side)
     return drawn.map(lambda broadcast: tuple(broadcast.input_shapes))
 
@@ -64,6 +81,14 @@ def dtypes(*kinds: str, wide: bool | None = None) -> st.SearchStrategy[_dtypes.D
     """Dtypes of the given kinds among "float", "int", "bool" and "complex"; of all of them without any.
 
     Those of 64 bits are drawn if `wide` is true; None means if JAX's x64 mode is on.
+    Raises `ArgumentError` for another kind.
+
+    >>> import functad as fd
+    >>> from hypothesis import given
+    >>> @given(fd.testing.strategies.dtypes("float", "complex"))
+    ... def test(dtype):
+    ...     assert fd.ones(2, dtype).dtype == dtype
+    >>> test()
     """
     unknown = set(kinds) - _KINDS.keys()
     if unknown:
@@ -94,6 +119,13 @@ def arrays(
         high: the largest entry.
         kinks: what to stay away from.
         gap: how far.
+
+    >>> import functad as fd
+    >>> from hypothesis import given
+    >>> @given(fd.testing.strategies.arrays(shape=(3,), kinks=[0.0]))
+    ... def test(x):
+    ...     assert x.dtype == "float64" and (abs(x) >= 0.05).all() and (abs(x) <= 2).all()
+    >>> test()
     """
     wanted = dtype if isinstance(dtype, st.SearchStrategy) else st.just(_dtypes.parse(dtype, "strategies.arrays"))
     places = shapes() if shape is None else shape if isinstance(shape, st.SearchStrategy) else st.just(tuple(shape))
@@ -110,7 +142,16 @@ def tensors(
     gap: float = 0.05,
     device: Device | None = None,
 ) -> st.SearchStrategy[Tensor]:
-    """Tensors on `device`, drawn as `arrays` draws."""
+    """Tensors on `device`, drawn as `arrays` draws.
+
+    >>> import functad as fd
+    >>> from hypothesis import given, settings
+    >>> @settings(deadline=None)  # the first gradient is compiled
+    ... @given(fd.testing.strategies.tensors(shape=(3,), kinks=[0.0]))
+    ... def test(x):
+    ...     assert (fd.grad(lambda x: abs(x).sum())(x) == x.sign()).all()
+    >>> test()
+    """
     return arrays(dtype, shape, low, high, kinks, gap).map(lambda a: tensor(a, a.dtype, device))
 
 
