@@ -34,6 +34,7 @@ from functad.backends.fusion_structure import (
     snapshot,
     summary,
 )
+from functad.backends.fusion_sweep import sweep_again
 from functad.backends.fusion_written import written_plan
 from functad.backends.pulls import Pulls
 from functad.backends.xla import Xla, compiled
@@ -73,6 +74,8 @@ class Fusion(BaseBackend):
         self.states = 0
         self._roots: dict[Any, State] = {}
         self._seen: set[Any] = set()
+        self.sweeps: dict[Any, Any] = {}
+        """What upper tapes made of the graphs that they walked; see `fusion_sweep`."""
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
         self.compiler = Compiler()
         self.pulls = Pulls(self)
@@ -126,6 +129,7 @@ class Fusion(BaseBackend):
     def _prune(self) -> None:
         """Forget the structures; those that are in use come back."""
         self._roots = {}
+        self.sweeps.clear()
         self.states = 0
         self.compiler.clear()
 
@@ -309,7 +313,7 @@ class Fusion(BaseBackend):
                 found = sweep(seeds, release, self.pulls, behind)
             resume()
             return found
-        found = sweep(seeds, release, behind=behind)
+        found = (None if behind else sweep_again(self, seeds, release)) or sweep(seeds, release, behind=behind)
         if local.recording is not None and any(g._backend is self for g in found.gradients.values()):
             self.end(local.recording)
         return found
