@@ -86,3 +86,13 @@ def test_every_method_has_an_example():
             if not known and not (kind is fd.Tensor and forwards_to(method) & shown):
                 bare.append(f"{kind.__name__}.{name}")
     assert bare == []
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_listed_arguments_are_those_of_the_signature(space):
+    """Also under NumPy's names for them: `fd.numpy.roll(a, shift)` says what `a` is."""
+    for name, thing in public(SPACES[space]):
+        listed = re.search(r"^Args:\n((?: {4}.*\n|\n)*)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE)
+        if listed is not None and called_by_users(thing):
+            names = re.findall(r"^ {4}(\w+):", listed[1], re.MULTILINE)
+            assert names == [x for x in inspect.signature(thing).parameters if x != "self"], name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,8 +55,18 @@ def named(fn: Callable[..., Any], *extra: str, **names: str) -> Callable[..., An
                 raise
         raise better
 
+    call.__doc__ = _renamed(fn.__doc__, renamed)
     call.__signature__ = inspect.Signature([*[p for p in kept if p not in tail], *more, *tail])  # type: ignore[attr-defined]
     return call
+
+
+def _renamed(doc: str | None, names: dict[str, str]) -> str | None:
+    """A docstring with other names of arguments, in its list of them and where they are quoted."""
+
+    def with_names(found: re.Match[str]) -> str:
+        return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), found[0])
+
+    return doc and re.sub(r"^ +\w+(?=: )|`[^`\n]+`", with_names, doc, flags=re.MULTILINE)
 
 
 def refuse_out(out: Any, where: str) -> None:
