@@ -67,7 +67,8 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
             "full",
         )
     wanted = dtypes.of_scalar(fill_value) if dtype is None else dtypes.parse(dtype, "full")
-    return _make(np.full(as_shape(shape, "full"), np.asarray(fill_value)), wanted, device, "full")
+    number = as_array(np.asarray(fill_value), "full")
+    return _make(np.full(as_shape(shape, "full"), number), wanted, device, "full")
 
 
 @explained

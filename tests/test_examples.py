@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -162,12 +163,19 @@ PYTHON = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(),
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
-def test_the_readme_runs(block):
+def test_the_readme_runs_and_prints_what_it_says(block, capsys):
     exec(compile(block, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    for told in re.findall(r"^print\(.*\)  # (NOT_REACHED: .*: |[\d.]+)", block, re.MULTILINE):
+        assert re.search(f"^{re.escape(told.strip().rstrip(':'))}", printed, re.MULTILINE), told
+
+
+def test_what_the_readme_prints_is_looked_at():
+    assert len(re.findall(r"^print\(.*\)  # (?:NOT_REACHED|6\.0)", "\n".join(PYTHON), re.MULTILINE)) == 2
 
 
 def test_the_page_on_modules_runs():
-    """Its blocks go on from each other, and from names a reader has: a model, data and losses. The last needs torch."""
+    """Its blocks go on from each other, and from names a reader has: a model, data and losses, files of torch and flax."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "modules.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(blocks[0], names)
@@ -180,6 +188,25 @@ def test_the_page_on_modules_runs():
     exec(blocks[2], names)
     model, _, loss = names["step"](names["model"], names["state"], *names["batches"][0])
     assert loss.item() > names["loss"](model, *names["batches"][0]).item()
+
+    parts = {"0.weight": np.ones((3, 2)), "0.bias": np.ones(3), "1.weight": np.ones((1, 3)), "1.bias": np.ones(1)}
+    files = {"mlp.pt": parts, "resnet.pt": {f"module.layers.{name}": x for name, x in parts.items()}}
+    loaded = []
+
+    class Model(fd.nn.Sequential):
+        def load(self, *args, **kwargs):
+            loaded.append(super().load(*args, **kwargs)(fd.ones(2)).item())
+
+    names["torch"] = SimpleNamespace(load=lambda path, weights_only: files[path])
+    names["model"], names["np"] = Model(fd.nn.Linear(2, 3), fd.nn.Linear(3, 1)), np
+    names["flax_params"] = {
+        "params": {
+            "Dense_0": {"kernel": np.ones((2, 3)), "bias": np.ones(3)},
+            "Dense_1": {"kernel": np.ones((3, 1)), "bias": np.ones(1)},
+        }
+    }
+    exec(blocks[3], names)
+    assert loaded == [10.0] * 3
 
 
 def test_the_readme_has_the_commands_ci_runs():

@@ -167,6 +167,14 @@ REFUSED = {
     "hessian(wrt=)": (lambda h: fd.hessian(lambda x: x, wrt=0), "argnums="),
     "checkpoint(f, use_reentrant=)": (lambda h: fd.checkpoint(abs, use_reentrant=False), "fd.checkpoint(f)(x)"),
     "checkpoint(f, x)": (lambda h: fd.checkpoint(abs, h.x), "fd.checkpoint(f)(x)"),
+    "a number too large for its dtype": (
+        lambda h: fd.tensor(300, dtype="uint8"),
+        "300 does not fit uint8; pass a dtype",
+    ),
+    "a number too large for all": (
+        lambda h: fd.full(2, 2**70),
+        "1180591620717411303424 fits no integer dtype; write it as",
+    ),
     "tensor(1e300)": (lambda h: fd.tensor(1e300), "1e+300 does not fit float32, where it would be inf"),
     "tensor(1e5, float16)": (
         lambda h: fd.tensor([1.0, np.inf, -1e5], dtype="float16"),

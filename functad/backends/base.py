@@ -223,10 +223,9 @@ def _check_fits(data: np.ndarray[Any, Any], dtype: DType, where: str) -> None:
     if data.size and not (data.min() >= info.min and data.max() <= info.max):
         least, most = data.min(), data.max()
         what = f"the value {least} does" if least == most else f"{data.dtype} values between {least} and {most} do"
-        raise DTypeError(
-            f"{where}: {what} not fit {dtype} (without JAX's x64 mode the default integer). Call fd.enable_x64() before, "
-            "or pass a dtype that holds them."
-        )
+        narrow = f"{dtype} (without JAX's x64 mode the default integer). Call fd.enable_x64() before, or pass"
+        narrow = narrow if dtype == dtypes.default_int() and not dtypes.x64_enabled() else f"{dtype}; pass"
+        raise DTypeError(f"{where}: {what} not fit {narrow} a dtype that holds {'it' if least == most else 'them'}.")
 
 
 def refuse_donated(where: str, arrays: Sequence[Any], donate: Sequence[int] = ()) -> None:

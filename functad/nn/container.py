@@ -18,7 +18,8 @@ class Sequential(Module):
     """Layers one after the other; `model[i]` is a layer, `model[i:j]` a shorter model.
 
     Args:
-        layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers.
+        layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers, for `model["name"]`
+            and torch's files. Paths have the numbers all the same: `"layers.0.weight"`.
 
     A `key=` is split among the layers that draw from one.
 

@@ -54,6 +54,10 @@ def as_array(x: Any, where: str) -> Any:
         array = np.asarray(x)
         if array.dtype.kind in "biufc":
             return array
+        if array.dtype == object and array.size and all(isinstance(value, int) for value in array.flat):
+            raise DTypeError(
+                f"{where}: the value {max(array.flat, key=abs)} fits no integer dtype; write it as a float."
+            )
     raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}.")
 
 
