@@ -24,6 +24,7 @@ __all__: list[str] = []
 Kind = Literal["nearest", "nearest-exact", "linear", "cubic", "area"]
 
 _MOST_TERMS = 16  # of a sum that is unrolled
+_DENSE = 32  # what a term that is looked up costs, in terms of a product of matrices
 
 
 class Resampling(NamedTuple):
@@ -158,23 +159,6 @@ def _enlarge(x: Any, axis: int, phases: Phases) -> Any:
     return jnp.stack(found, axis + 1).reshape(*x.shape[:axis], n * len(found), *x.shape[axis + 1 :])
 
 
-def _shrink(x: Any, axis: int, phases: Phases) -> Any:
-    """The transpose of `_enlarge`."""
-    factor, (below, above) = len(phases.offsets), phases.reach
-    n = x.shape[axis] // factor
-    x = x.reshape(*x.shape[:axis], n, factor, *x.shape[axis + 1 :])
-    terms = []
-    for phase, (offsets, weights) in enumerate(zip(phases.offsets, phases.weights, strict=True)):
-        part = jax.lax.index_in_dim(x, phase, axis + 1, keepdims=False)
-        for o, w in zip(offsets[weights != 0].tolist(), weights[weights != 0].tolist(), strict=True):
-            edge = (below + o, above - o)
-            terms.append(jnp.pad(part * w, [edge if i == axis else (0, 0) for i in range(part.ndim)]))
-    total = sum(terms[1:], terms[0])
-    first = _span(total, axis, 0, below + 1).sum(axis, keepdims=True)
-    last = _span(total, axis, below + n - 1, above + 1).sum(axis, keepdims=True)
-    return jnp.concatenate([first, _span(total, axis, below + 1, n - 2), last], axis)
-
-
 def _span(x: Any, axis: int, start: int, length: int) -> Any:
     return jax.lax.slice_in_dim(x, start, start + length, axis=axis)
 
@@ -186,8 +170,11 @@ def _resample(xp: Any, x: Any, *, axis: int, size: int, how: Resampling, back: b
         return _taken(xp, x, indices[:, 0], axis)
     dtype, wide = x.dtype, dtypes.accumulator(x.dtype)
     x = x.astype(wide)
-    if xp is not np and (phases := _phases(*((size, n) if back else (n, size)), how)) is not None:
-        return (_shrink if back else _enlarge)(x, axis, phases).astype(dtype)
+    if xp is not np and axis == x.ndim - 1:  # along others the loops over neighbours are fast
+        if back and n <= _DENSE * weights.shape[1]:
+            return _multiplied(x, indices, weights).astype(dtype)
+        if not back and (phases := _phases(n, size, how)) is not None:
+            return _enlarge(x, axis, phases).astype(dtype)
     column = (-1, *[1] * (x.ndim - 1 - axis))
     if xp is np or weights.shape[1] <= _MOST_TERMS:
         total: Any = None
@@ -198,6 +185,13 @@ def _resample(xp: Any, x: Any, *, axis: int, size: int, how: Resampling, back: b
         parts = _taken(xp, x, indices.reshape(-1), axis).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         total = xp.sum(_weighted(xp, parts, weights.reshape(*weights.shape, *column[1:])), axis + 1)
     return total.astype(dtype)
+
+
+def _multiplied(x: Any, indices: Any, weights: Any) -> Any:
+    """Along the last axis, as a product with a matrix. For cotangents only: an inf or NaN reaches its whole row."""
+    matrix = np.zeros((x.shape[-1], len(indices)))
+    np.add.at(matrix, (indices, np.arange(len(indices))[:, None]), weights)
+    return jnp.matmul(x, jnp.asarray(matrix, x.dtype), precision=jax.lax.Precision.HIGHEST)
 
 
 def _taken(xp: Any, x: Any, index: Any, axis: int) -> Any:

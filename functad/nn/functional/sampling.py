@@ -82,7 +82,10 @@ def interpolate(
     if kind == "area":
         return adaptive_avg_pool("interpolate", ndim, x, lengths)
     wide = widen(x)
-    for axis, (n, scale) in enumerate(zip(lengths, scales, strict=True), 2):
+    # the last axis is the slowest: after those that shrink, before those that grow
+    order = sorted(range(ndim), key=lambda i: 1 if i == ndim - 1 else 2 * (lengths[i] > x.shape[2 + i]))
+    for i in order:
+        axis, n, scale = 2 + i, lengths[i], scales[i]
         if n != x.shape[axis] or scale not in (None, 1):
             wide = resampled(wide, axis, n, Resampling(kind, bool(align_corners), bool(antialias), scale))
     return unchanged(cast(wide, x.dtype))
