@@ -11,7 +11,7 @@ import numpy as np
 from functad import dtypes
 from functad.device import Device, checked
 from functad.dispatch import Handle
-from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, FunctadError, ShapeError
 from functad.keywords import explained
 from functad.ops.operand import as_array
 from functad.tensor import Tensor
@@ -47,7 +47,8 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
 def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
     """A tensor of `shape` filled with one number (or a 0-d tensor, through which gradients flow).
 
-    Without `dtype` it has the one that `fd.tensor` of the number has.
+    Without `dtype` it has the one that `fd.tensor` of the number has. Errors are those of `zeros`, and `DTypeError` for a
+    number that does not fit.
 
     >>> import functad as fd
     >>> fd.full((2, 2), 7).tolist(), fd.full(3, 0.5, dtype="bfloat16").dtype
@@ -57,6 +58,7 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
     """
     if isinstance(fill_value, Tensor):
         filled = fill_value if dtype is None else fill_value.astype(dtype)
+        filled = filled if device is None else filled.to_device(checked(device, "full"))
         return filled.broadcast_to(as_shape(shape, "full"))
     if not isinstance(fill_value, dtypes.SCALARS):
         fill_value = as_array(fill_value, "full")[()]
@@ -73,7 +75,10 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, device: Device | None
 
 @explained
 def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of zeros, float32 unless told otherwise.
+    """A tensor of zeros, of the default float (float32, float64 in x64 mode) unless told otherwise.
+
+    Raises `ShapeError` for a negative length, `ArgumentTypeError` for what is no shape, `DTypeError` for a dtype that the
+    device cannot hold.
 
     >>> import functad as fd
     >>> fd.zeros((2, 3), dtype="int32").tolist(), fd.zeros(2).dtype
@@ -85,7 +90,7 @@ def zeros(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tens
 
 @explained
 def ones(shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor of ones, float32 unless told otherwise.
+    """A tensor of ones, of the default float unless told otherwise; arguments and errors as those of `zeros`.
 
     >>> import functad as fd
     >>> fd.ones(3).tolist(), fd.ones((0, 2)).shape
@@ -103,7 +108,8 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Dev
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "eye")
-    return _make(np.eye(n, m, k, wanted), wanted, device, "eye")
+    rows, columns = as_shape((n, n if m is None else m), "eye")
+    return _make(np.eye(rows, columns, counted(k, "eye", "k"), wanted), wanted, device, "eye")
 
 
 @explained
@@ -122,7 +128,7 @@ def arange(
     start, stop = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise ArgumentError("arange: step must not be 0.")
-    data = np.arange(start, stop, step)
+    data = _spaced("arange", np.arange, start, stop, step)
     default = dtypes.default_int() if data.dtype.kind in "iu" else dtypes.default_float()
     wanted = default if dtype is None else dtypes.parse(dtype, "arange")
     return _make(data, wanted, device, "arange")
@@ -138,7 +144,9 @@ def linspace(
     ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
     """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "linspace")
-    return _make(np.linspace(start, stop, num, endpoint=endpoint), wanted, device, "linspace")
+    if counted(num, "linspace", "num") < 0:
+        raise ArgumentError(f"linspace: num must not be negative, got {num}.")
+    return _make(_spaced("linspace", np.linspace, start, stop, int(num), endpoint), wanted, device, "linspace")
 
 
 def zeros_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
@@ -162,13 +170,20 @@ def ones_like(x: Any, dtype: Any = None, device: Device | None = None) -> Tensor
 
 
 def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor filled with one number, of the shape, dtype and device of `x`.
+    """A tensor filled with one number (or a 0-d tensor), of the shape, dtype and device of `x`.
 
     >>> import functad as fd
     >>> fd.full_like(fd.tensor([1.0, 2.0]), 7).tolist()
     [7.0, 7.0]
     """
     return _like(lambda shape, *rest: full(shape, fill_value, *rest), x, dtype, device)
+
+
+def counted(value: Any, where: str, name: str) -> int:
+    """An argument that must be a whole number."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.")
+    return int(value.__index__())
 
 
 def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
@@ -185,6 +200,17 @@ def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
 def _make(array: np.ndarray[Any, Any], dtype: dtypes.DType, device: Device | None, where: str) -> Tensor:
     target = checked(device, where)
     return target.lift(target.base.put(array, dtype, where))
+
+
+def _spaced(where: str, make: Any, *args: Any) -> np.ndarray[Any, Any]:
+    """What NumPy makes of numbers, or an error for what are none."""
+    try:
+        array: np.ndarray[Any, Any] = make(*args)
+    except FunctadError:  # a tensor that is tracked, say
+        raise
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{where}: takes finite numbers, got {', '.join(map(repr, args))} ({error}).") from None
+    return array
 
 
 def _like(make: Any, x: Any, dtype: Any, device: Device | None) -> Tensor:

@@ -108,6 +108,29 @@ def test_creation_functions(device):
         assert fd.ones(()).device == device
     x = fd.tensor(2.0, device=device)
     assert fd.grad(lambda x: fd.full((3,), x).sum())(x).item() == 3
+    assert fd.full((3,), x, device=fd.Device.numpy()).device == fd.Device.numpy()  # it stayed where x was
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: fd.eye(-1), "negative length"),
+        (lambda: fd.eye(2.5), "a shape is an int"),
+        (lambda: fd.eye(2, k=1.5), "k must be an int, got 1.5"),
+        (lambda: fd.linspace(0, 1, -1), "num must not be negative, got -1"),
+        (lambda: fd.linspace("a", 1, 2), "takes finite numbers, got 'a'"),
+        (lambda: fd.arange("a"), "takes finite numbers, got 0, 'a', 1"),
+        (lambda: fd.arange(0, np.inf), "takes finite numbers, got 0, inf, 1"),
+        (lambda: fd.arange(fd.tensor(3.0).autodiff().require_grad()), "cut its gradient silently"),
+        (lambda: fd.numpy.logspace(0, 1, -1), "num must not be negative, got -1"),
+        (lambda: fd.numpy.geomspace(1, 2, 2.5), "num must be an int, got 2.5"),
+        (lambda: fd.numpy.tri(2.5), "a shape is an int"),
+        (lambda: fd.numpy.indices((-1,)), "negative length"),
+    ],
+)
+def test_creation_functions_refuse_in_words_of_their_own(make, match):
+    with pytest.raises(fd.FunctadError, match=match):
+        make()
 
 
 # --- devices
@@ -250,7 +273,7 @@ def test_reading_under_jax_tracing_explains_itself():
     (lambda x: x.item(), ShapeError, r"4 elements"),
     (lambda x: fd.tensor([[1], [2, 3]]), ShapeError, r"ragged"),
     (lambda x: fd.tensor("a"), ArgumentTypeError, r"'a'"),
-    (lambda x: fd.tensor([2**70]), ArgumentTypeError, r"got"),
+    (lambda x: fd.tensor([2**70]), DTypeError, r"fits no integer dtype"),
     (lambda x: fd.zeros(-1), ShapeError, r"negative"),
     (lambda x: fd.zeros(2, 3), DTypeError, r"zeros\(\(2, 3\)\)"),
     (lambda x: fd.ones(2, dtype="float99"), DTypeError, r"float99"),

@@ -101,10 +101,3 @@ def known(x: Any) -> Any:
         return None
     array = np.asarray(x) if isinstance(x, (int, float, list, tuple, np.ndarray, np.generic)) else None
     return array if array is not None and array.dtype != object else None
-
-
-def counted(value: Any, where: str, name: str) -> int:
-    """An argument that must be a whole number."""
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.")
-    return int(value.__index__())

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from functad import creation, dtypes, ops
+from functad.creation import counted
 from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
-from functad.numpy.arguments import counted, host
+from functad.numpy.arguments import host
 from functad.ops.join import joined
 from functad.ops.operand import as_array, holds_tensors, operand, operands
 from functad.tensor import Tensor
@@ -213,7 +214,8 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
     wanted = dtypes.default_float() if dtype is None else dtypes.parse(dtype, "tri")
-    return creation.tensor(np.tri(N, M, k, dtype=bool), wanted, device)
+    rows, columns = creation.as_shape((N, N if M is None else M), "tri")
+    return creation.tensor(np.tri(rows, columns, counted(k, "tri", "k"), dtype=bool), wanted, device)
 
 
 def diagflat(v: Any, k: int = 0) -> Any:
@@ -262,9 +264,7 @@ def linspace(
     >>> fd.grad(lambda stop: fd.numpy.linspace(0.0, stop, 3).sum())(2.0).item()
     1.5
     """
-    num = counted(num, "linspace", "num")
-    if num < 0:
-        raise ArgumentError(f"linspace: num must not be negative, got {num}.")
+    num = _how_many(num, "linspace")
     pieces = num - 1 if endpoint else num
     if _numbers(start, stop):
         kind = (
@@ -303,6 +303,7 @@ def logspace(
     >>> fnp.logspace(0, 2, 3, base=2.0).tolist()
     [1.0, 2.0, 4.0]
     """
+    num = _how_many(num, "logspace")
     if _numbers(start, stop, base):
         return creation.tensor(np.logspace(start, stop, num, endpoint, base), dtype)
     powers = linspace(start, stop, num, endpoint, axis=axis)
@@ -319,6 +320,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> [round(x, 4) for x in fnp.geomspace(1.0, 8.0, 4).tolist()]
     [1.0, 2.0, 4.0, 8.0]
     """
+    num = _how_many(num, "geomspace")
     if _numbers(start, stop):
         if not start or not stop:
             raise ArgumentError(f"geomspace: neither end may be 0, got {start} and {stop}.")
@@ -331,6 +333,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     out = ops.where(part == 1, stop, start * ops.pow(quotient, part))
     out = ops.moveaxis(ops.broadcast_to(out, (num, *shape)), 0, axis)
     return out if dtype is None else out.astype(dtype)
+
+
+def _how_many(num: Any, where: str) -> int:
+    if (count := counted(num, where, "num")) < 0:
+        raise ArgumentError(f"{where}: num must not be negative, got {num}.")
+    return count
 
 
 def _numbers(*values: Any) -> bool:

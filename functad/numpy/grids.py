@@ -79,7 +79,9 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
     [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
     """
     wanted = dtypes.default_int() if dtype is None else dtypes.parse(dtype, "indices")
-    found: Any = np.indices(tuple(dimensions), sparse=sparse)  # type: ignore[call-overload]
+    found: Any = np.indices(
+        creation.as_shape(dimensions if isinstance(dimensions, int) else tuple(dimensions), "indices"), sparse=sparse
+    )  # type: ignore[call-overload]
     return tuple([creation.tensor(x, wanted) for x in found]) if sparse else creation.tensor(found, wanted)
 
 

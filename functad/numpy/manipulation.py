@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
+from functad.creation import counted
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
-from functad.numpy.arguments import beside, counted, host, named, refuse_out
+from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand, operands
 

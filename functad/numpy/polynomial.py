@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
+from functad.creation import counted
 from functad.errors import ArgumentError, ConcreteValueError, ShapeError
-from functad.numpy.arguments import beside, counted
+from functad.numpy.arguments import beside
 from functad.numpy.creation import vander
 from functad.ops.linalg_eigen import eigvals
 from functad.ops.linalg_qr import qr

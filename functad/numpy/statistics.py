@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
+from functad.creation import counted
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError, ShapeError
-from functad.numpy.arguments import beside, counted, host, named
+from functad.numpy.arguments import beside, host, named
 from functad.numpy.reductions import average
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted

@@ -251,6 +251,7 @@ def param_groups(*groups: tuple[Any, Any], default: Any = _UNSAID) -> Optimizer:
         return optax.multi_transform({str(i): tx for i, tx in parts.items()}, context.pack([str(i) for i in labels]))
 
     shown = [f"({group!r}, {part!r})" for group, part in chosen]
+    shown += [] if rest is _UNSAID else [f"default={rest!r}"]
     return Optimizer(make, f"param_groups({', '.join(shown)})")
 
 

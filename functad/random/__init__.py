@@ -1,5 +1,10 @@
 """Random numbers from explicit keys, as in `jax.random`: the same key gives the same numbers, on every device.
 
+A draw takes a `key` first. `shape` is that of the result; where a distribution has parameters it is by default the one
+they broadcast to, and ends with that. `dtype` is the default float without it (the default int for integers), and
+`device` the key's. Raises `ArgumentTypeError` for what is no key, `DTypeError` for a dtype of another kind, `ShapeError`
+for parameters that do not fit.
+
 What draws without a key (dropout, the first weights of layers) takes one from the default generator:
 `draw_key`, seeded by `fd.seed`.
 
