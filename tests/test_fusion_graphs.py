@@ -12,6 +12,7 @@ import pytest
 from helpers import compile_soon, settled
 
 import functad as fd
+from functad import numpy as fnp
 from functad.backends import fusion_compile, fusion_state
 from functad.backends.pulls import Pulls
 from functad.dispatch import pending
@@ -186,7 +187,37 @@ def test_a_read_in_the_middle_does_not_have_products_computed_again(device):
     np.testing.assert_allclose(grads[a].numpy(), [0.303149, 0.549477], rtol=1e-5)
     if device.base.fuses and fusion_compile._START > 0:
         plans = [p for p in device.base.compiler.plans if p.seeds and p.call is not None]
-        assert [len(p.reads_saved) for p in plans] == [1]  # m @ a for tanh, and not m @ h
+        assert [len(p.reads_saved) for p in plans] == [1]  # the tanh of m @ a, and not m @ h
+
+
+def twice(fn):
+    return lambda w, x: fn(fn(x @ w) @ w)
+
+
+@pytest.mark.parametrize("device", ["compiled"], indirect=True)
+@pytest.mark.parametrize(
+    ("fn", "kept"),
+    [
+        (twice(fnp.tanh), ["tanh", "tanh"]),  # their own derivatives are functions of them
+        (twice(lambda h: h.tanh() + 1), ["tanh", "tanh"]),
+        (twice(lambda h: h * h.sigmoid()), ["contract", "contract"]),  # read by two rules, and all follows from it
+        (lambda w, x: ((x @ w) @ w).tanh().exp(), ["contract", "tanh"]),  # which exp follows from
+        (lambda w, x: (x @ w).reshape(2, 2, 3).sum(0).cos(), ["sum"]),  # the smaller one
+        (lambda w, x: ((x[:, 0] * w[0, 0]).tanh() * w[0, 1]).exp(), []),  # nothing costly
+    ],
+)
+def test_what_is_kept_for_backward_is_the_least_that_spares_costly_ops(device, fn, kept):
+    w = fd.tensor(np.linspace(-0.5, 0.4, 9).reshape(3, 3), device=device.autodiff()).require_grad()
+    x = fd.tensor(np.linspace(-1.0, 1.0, 12).reshape(4, 3), device=device)
+    plain = fd.tensor(w.numpy(), device=fd.Device.numpy().autodiff()).require_grad()
+    expected = plain.grad((fn(plain, fd.tensor(x.numpy(), device=fd.Device.numpy())) ** 2).sum().backward()).numpy()
+    for _ in repeated(device):
+        loss = (fn(w, x) ** 2).sum()
+        loss.item()
+        np.testing.assert_allclose(loss.backward()[w].numpy(), expected, rtol=2e-5)
+    plan = next(p for p in device.base.compiler.plans if p.followed and not p.seeds and p.call is not None)
+    names = {step.first: step.op.name for step in plan.steps}
+    assert [names[p] for p in plan.saved] == kept
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from functad.backends.autodiff import Autodiff
 from functad.backends.fusion_record import Recording
+from functad.backends.fusion_saved import least_saved
 from functad.backends.fusion_state import CONSTANT, TRACKED, State, nbytes, path
 from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
@@ -216,12 +217,14 @@ class Plan:
         return whole
 
     def save(self, fusion: Any) -> None:
-        """Find the results of costly ops that backward reads: forward is to return them, lest they be computed again."""
+        """Find what forward is to return for backward, lest it compute costly ops again."""
         backward = Plan(self.state, roots=self.followed, seeded=True)
         program, variables = backward._traced(fusion)
-        costly = {step.first for step in self.steps if step.op.cost is Cost.COMPUTE and step.place is not None}
-        given = {x: p for p, x in variables.items() if p in costly and p not in self.followed}
-        self.saved = tuple([given[x] for x in _cut(program, given)[1]])
+        single = {step.first: step.op.cost is Cost.COMPUTE for step in self.steps if step.place is not None}
+        forward = {x: p for p, x in variables.items()}
+        held = {x for x, p in forward.items() if p in self.followed or p not in single}
+        costly = {x for x, p in forward.items() if single.get(p)} - held
+        self.saved = tuple(sorted([forward[x] for x in least_saved(program, forward, costly, held)]))
 
     def _traced(self, fusion: Any) -> tuple[Program, dict[int, int]]:
         """The program, and the variables that stand for results by their places."""
