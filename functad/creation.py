@@ -13,6 +13,7 @@ from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, FunctadError, ShapeError
 from functad.keywords import explained
+from functad.ops.axes import counted
 from functad.ops.operand import as_array
 from functad.tensor import Tensor
 
@@ -177,13 +178,6 @@ def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | N
     [7.0, 7.0]
     """
     return _like(lambda shape, *rest: full(shape, fill_value, *rest), x, dtype, device)
-
-
-def counted(value: Any, where: str, name: str) -> int:
-    """An argument that must be a whole number."""
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.")
-    return int(value.__index__())
 
 
 def as_shape(shape: Shape, where: str) -> tuple[int, ...]:

@@ -225,3 +225,22 @@ def test_rolling_by_nothing():
 def test_errors_say_what_to_write(call, error, message):
     with pytest.raises(error, match=message):
         call(fd.tensor([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: fnp.rot90(fd.ones((2, 2)), 1.5), "rot90: k must be an int, got 1.5"),
+        (lambda: fnp.tril_indices(3, 1.5), "tril_indices: k must be an int"),
+        (lambda: fnp.triu(fd.ones((2, 2)), "a"), "triu: k must be an int, got 'a'"),
+        (lambda: fnp.tile(fd.ones(2), "a"), "tile: reps must be an int"),
+        (lambda: fnp.unique(fd.ones(2), axis=9), "unique: axis 9 is out of range"),
+        (lambda: fnp.arange(fd.ones(2)), "has 2 elements"),
+        (lambda: fd.special.bessel_jn(2.7, 1.0), "the order n must be an int of at least 0, got 2.7"),
+        (lambda: fd.random.orthogonal(fd.random.key(0), 2.7), "random.orthogonal: n must be an int, got 2.7"),
+    ],
+)
+def test_numbers_that_must_be_whole_are_not_cut_to_be(call, match):
+    """Most of these were taken as the whole number below, or as another one."""
+    with pytest.raises(fd.FunctadError, match=match):
+        call()

@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 from functad import dtypes, ops
-from functad.creation import counted
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
 from functad.numpy.arguments import beside
 from functad.ops.arithmetic import ratio
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 

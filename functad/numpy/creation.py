@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from functad import creation, dtypes, ops
-from functad.creation import counted
 from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import host
+from functad.ops.axes import counted
 from functad.ops.join import joined
 from functad.ops.operand import as_array, holds_tensors, operand, operands
 from functad.tensor import Tensor
@@ -238,7 +238,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     >>> fnp.arange(1, 7, 2).tolist()
     [1, 3, 5]
     """
-    start, stop, step = (host(x, "arange").item() if isinstance(x, Handle) else x for x in (start, stop, step))
+    start, stop, step = (
+        host(ops.reshape(x, ()), "arange").item() if isinstance(x, Handle) else x for x in (start, stop, step)
+    )
     return creation.arange(start, stop, 1 if step is None else step, dtype, device)
 
 

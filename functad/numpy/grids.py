@@ -11,6 +11,7 @@ from functad import creation, dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import host
+from functad.ops.axes import counted
 from functad.ops.operand import operand
 
 __all__ = [
@@ -118,6 +119,11 @@ def diag_indices_from(arr: Any) -> tuple[Any, ...]:
     return diag_indices(shape[0], len(shape))
 
 
+def _triangle(where: str, n: Any, m: Any, k: Any, below: int = 0) -> np.ndarray[Any, Any]:
+    rows, columns = creation.as_shape((n, n if m is None else m), where)
+    return np.tri(rows, columns, counted(k, where, "k") - below, dtype=bool)
+
+
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """The rows and columns of the lower triangle of an `n` by `m` matrix, up to the `k`-th diagonal.
 
@@ -125,7 +131,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     >>> [i.tolist() for i in fnp.tril_indices(2)]
     [[0, 1, 1], [0, 0, 1]]
     """
-    return _positions(np.tri(n, m, k, dtype=bool))
+    return _positions(_triangle("tril_indices", n, m, k))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
@@ -135,7 +141,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     >>> [i.tolist() for i in fnp.triu_indices(2)]
     [[0, 0, 1], [0, 1, 1]]
     """
-    return _positions(~np.tri(n, m, k - 1, dtype=bool))
+    return _positions(~_triangle("triu_indices", n, m, k, below=1))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:

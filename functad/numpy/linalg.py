@@ -12,7 +12,6 @@ raising an error would have to wait for the values.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +58,7 @@ from functad.ops import (
     vecdot,
     vector_norm,
 )
+from functad.ops.axes import counted
 from functad.ops.linalg_base import columns, dagger, hermitian, mm, narrowed, rows, square, widened
 from functad.ops.linalg_eigen import eigh_op, near
 from functad.ops.linalg_norms import norm
@@ -106,7 +106,7 @@ def trace(x: Any, offset: int = 0, dtype: Any = None) -> Any:
     """
     x = _matrices(x, "trace")
     x = x if dtype is None else ops.astype(x, dtypes.parse(dtype, "trace"))
-    return ops.trace(x, operator.index(offset), -2, -1)
+    return ops.trace(x, counted(offset, "trace", "offset"), -2, -1)
 
 
 def outer(x1: Any, x2: Any) -> Any:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from functad import dtypes, ops
-from functad.creation import counted
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named, refuse_out
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import counted, normalize_axis
 from functad.ops.operand import operand, operands
 
 __all__ = [
@@ -148,7 +146,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     [[1, 2], [3, 1]]
     """
     a = ops.ravel(operand(a, where="resize"))
-    sizes = tuple([operator.index(n) for n in (new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,))])
+    given = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
+    sizes = tuple([counted(n, "resize", "a length") for n in given])
     if any(n < 0 for n in sizes):
         raise ShapeError(f"resize: lengths are not negative, got {sizes}.")
     total = int(np.prod(sizes, dtype=np.int64))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
-from functad.creation import counted
 from functad.errors import ArgumentError, ConcreteValueError, ShapeError
 from functad.numpy.arguments import beside
 from functad.numpy.creation import vander
+from functad.ops.axes import counted
 from functad.ops.linalg_eigen import eigvals
 from functad.ops.linalg_qr import qr
 from functad.ops.linalg_solve import solve_triangular

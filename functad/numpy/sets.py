@@ -72,13 +72,14 @@ def unique(
 
 
 def _unique(x: Any, axis: int | None, equal_nan: bool) -> tuple[Any, Any, Any, Any]:
+    axis = None if axis is None else normalize_axis(axis, x.ndim, "unique")
     data = host(x, "unique", "it decides how many there are")
     data = data.astype(np.float32) if dtypes.is_half(x._dtype) else data  # NumPy misplaces the NaNs of bfloat16
     _, index, inverse, counts = np.unique(data, True, True, True, axis, equal_nan=equal_nan)
     index, inverse, counts = (operand(i, x, dtypes.default_int()) for i in (index, inverse, counts))
     if axis is None:
         return ops.take(x, index), index, ops.reshape(inverse, x._shape), counts
-    return ops.take(x, index, normalize_axis(axis, x.ndim, "unique")), index, inverse, counts
+    return ops.take(x, index, axis), index, inverse, counts
 
 
 def unique_all(x: Any, /) -> UniqueAll:

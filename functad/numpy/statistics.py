@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
-from functad.creation import counted
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named
 from functad.numpy.reductions import average
+from functad.ops.axes import counted
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 from functad.ops.slices import position

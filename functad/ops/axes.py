@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from functad.errors import ArgumentTypeError, ShapeError
 
@@ -50,3 +53,11 @@ def _normalize(axis: Any, ndim: int, where: str, given: Any) -> int:
             f"{where}: axis {index} is out of range for a tensor with {ndim} axes; use one from {-ndim} to {ndim - 1}."
         )
     return index % ndim
+
+
+def counted(value: Any, where: str, name: str) -> int:
+    """An argument that must be a whole number."""
+    if not isinstance(value, (bool, np.bool_)):
+        with suppress(TypeError):
+            return operator.index(value)
+    raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from functad.dispatch import bind
 from functad.errors import ShapeError
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import counted, normalize_axis
 from functad.ops.cumulative import integers_widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
@@ -66,7 +65,7 @@ def tril(x: Any, k: int = 0) -> Any:
     >>> fd.ops.tril(fd.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return bind(tril_op, (at_least(operand(x, where="tril"), 2, "tril"),), (operator.index(k),))
+    return bind(tril_op, (at_least(operand(x, where="tril"), 2, "tril"),), (counted(k, "tril", "k"),))
 
 
 def triu(x: Any, k: int = 0) -> Any:
@@ -76,7 +75,7 @@ def triu(x: Any, k: int = 0) -> Any:
     >>> fd.ops.triu(fd.ones((2, 2)), 1).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
     """
-    return bind(triu_op, (at_least(operand(x, where="triu"), 2, "triu"),), (operator.index(k),))
+    return bind(triu_op, (at_least(operand(x, where="triu"), 2, "triu"),), (counted(k, "triu", "k"),))
 
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
@@ -90,7 +89,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     i, j = normalize_axis(axis1, x.ndim, "diagonal"), normalize_axis(axis2, x.ndim, "diagonal")
     if i == j:
         raise ShapeError(f"diagonal: axis1={axis1} and axis2={axis2} are the same axis of shape {x.shape}.")
-    return bind(diagonal_op, (x,), (operator.index(offset), i, j))
+    return bind(diagonal_op, (x,), (counted(offset, "diagonal", "offset"), i, j))
 
 
 def diag(x: Any, k: int = 0) -> Any:
@@ -105,8 +104,9 @@ def diag(x: Any, k: int = 0) -> Any:
         return diagonal(x, k)
     if x.ndim != 1:
         raise ShapeError(f"diag: takes a vector or a matrix, got shape {x.shape}; of a stack use diagonal(x).")
-    side = x.shape[0] + abs(operator.index(k))
-    return bind(embed_diagonal_op, (x,), ((side, side), operator.index(k), 0, 1))
+    k = counted(k, "diag", "k")
+    side = x.shape[0] + abs(k)
+    return bind(embed_diagonal_op, (x,), ((side, side), k, 0, 1))
 
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

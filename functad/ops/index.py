@@ -6,7 +6,6 @@ gather at index arrays, insert new axes. Each step is one linear op whose positi
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import counted, normalize_axis
 from functad.ops.logic import where_op
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
@@ -218,7 +217,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = None) -> Any:
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
     x = operand(integers(x, None, "one_hot"))
-    count = operator.index(num_classes)
+    count = counted(num_classes, "one_hot", "num_classes")
     values = every_value(x)
     if values is not None and values.size and (values.min() < 0 or values.max() >= count):
         bad = int(values.min() if values.min() < 0 else values.max())
@@ -235,7 +234,7 @@ def unfold(x: Any, axis: int, size: int, step: int = 1) -> Any:
     """
     x = operand(x, where="unfold")
     axis = normalize_axis(axis, x.ndim, "unfold")
-    size, step, n = operator.index(size), operator.index(step), x.shape[axis]
+    size, step, n = counted(size, "unfold", "size"), counted(step, "unfold", "step"), x.shape[axis]
     if not 0 <= size <= n or step < 1:
         raise ArgumentError(
             f"unfold: size={size} and step={step} do not fit axis {axis} of length {n}; the size is 0 to {n}, the step "

@@ -14,7 +14,7 @@ from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.keywords import explained
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import counted, normalize_axis
 from functad.ops.border import MODES, extend_op
 from functad.ops.op import Op, Residuals
 from functad.ops.operand import JOIN, operand, operands
@@ -216,7 +216,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
                 "divide; use array_split for unequal parts, or pass the indices to cut at."
             )
         return _cut(x, range(0, length + 1, length // sections) if length else [0] * (sections + 1), axis)
-    return _cut(x, [0, *map(operator.index, indices_or_sections), length], axis)
+    return _cut(x, [0, *[counted(i, "split", "an index") for i in indices_or_sections], length], axis)
 
 
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -256,7 +256,7 @@ def tile(x: Any, reps: Any) -> Any:
     [1, 2, 1, 2]
     """
     x = operand(x, where="tile")
-    times = [operator.index(r) for r in (reps if isinstance(reps, (tuple, list)) else (reps,))]
+    times = [counted(r, "tile", "reps") for r in (reps if isinstance(reps, (tuple, list)) else (reps,))]
     if min(times, default=0) < 0:
         raise ArgumentError(f"tile: reps must not be negative, got {reps!r}.")
     ndim = max(len(times), x.ndim)

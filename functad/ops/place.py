@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.ops.at import At
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.cumulative import cumsum
 from functad.ops.index import mask_select, take, unfold
 from functad.ops.logic import mask_fill, where
@@ -80,7 +79,8 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     [[0, 1, 2], [1, 2, 3]]
     """
     x = operand(x, where="sliding_window_view")
-    sizes = [operator.index(n) for n in (window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,))]
+    given = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    sizes = [counted(n, "sliding_window_view", "a length") for n in given]
     if axis is None:
         axes: Any = tuple(range(x.ndim))
     elif isinstance(axis, (tuple, list)):

@@ -11,7 +11,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import Handle, base_backend, bind
 from functad.errors import ArgumentTypeError, ShapeError
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast, broadcast_to_op, cast_op, linear, reshape_op, shift_axis
@@ -354,7 +354,7 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     plane = [normalize_axis(a, x.ndim, "rot90") for a in axes]
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ShapeError(f"rot90: axes={axes!r} must name two different axes.")
-    turns = k % 4
+    turns = counted(k, "rot90", "k") % 4
     if turns % 2 == 0:
         return flip(x, plane) if turns else unchanged(x)
     return flip(swapaxes(x, *plane), plane[0]) if turns == 1 else swapaxes(flip(x, plane[0]), *plane)
@@ -396,7 +396,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def _shift(shift: Any, x: Any) -> Any:
     """A shift as an int, or as a 0-d tensor of one."""
     if not isinstance(shift, Handle):
-        return operator.index(shift)
+        return counted(shift, "roll", "shift")
     if shift._shape or shift._dtype.kind not in "iu":
         raise ArgumentTypeError(f"roll: a shift is one int, got {shift._dtype}{list(shift._shape)}.")
     return shift

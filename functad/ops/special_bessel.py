@@ -11,6 +11,7 @@ import numpy as np
 import scipy.special
 
 from functad.dispatch import bind
+from functad.errors import ArgumentError
 from functad.ops.elementary import POSITIVE, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
@@ -100,7 +101,14 @@ def bessel_jn(n: int, x: Any) -> Any:
     >>> round(fd.special.bessel_jn(2, 1.0).item(), 5)
     0.1149
     """
-    return bind(bessel_jn_op, operands("bessel_jn", "float", (x,)), (int(n),))
+    return bind(bessel_jn_op, operands("bessel_jn", "float", (x,)), (whole_order("bessel_jn", n),))
+
+
+def whole_order(where: str, n: Any) -> int:
+    """The order of a function that has it for whole numbers alone."""
+    if not hasattr(n, "__int__") or int(n) != n or n < 0:
+        raise ArgumentError(f"{where}: the order n must be an int of at least 0, got {n!r}.")
+    return int(n)
 
 
 # --- I

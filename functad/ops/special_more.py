@@ -15,7 +15,7 @@ from functad.ops.elementary import cos, erf, exp, sin, sinc, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, PAIR, cast, elementwise
-from functad.ops.special_bessel import bessel_jn_impl
+from functad.ops.special_bessel import bessel_jn_impl, whole_order
 from functad.ops.special_gamma import refused
 
 __all__ = [
@@ -271,6 +271,4 @@ def bessel_yn(n: int, x: Any) -> Any:
     >>> round(fd.special.bessel_yn(2, 1.0).item(), 5)
     -1.65068
     """
-    if int(n) != n or n < 0:
-        raise ArgumentError(f"bessel_yn: the order n must be an int of at least 0, got {n!r}.")
-    return bind(bessel_yn_op, operands("bessel_yn", "float", (x,)), (int(n),))
+    return bind(bessel_yn_op, operands("bessel_yn", "float", (x,)), (whole_order("bessel_yn", n),))

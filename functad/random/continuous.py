@@ -14,6 +14,7 @@ from functad.creation import Shape, as_shape
 from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
+from functad.ops.axes import counted
 from functad.ops.elementary import widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
@@ -137,7 +138,8 @@ def orthogonal(
     >>> bool(fd.numpy.allclose(q.mT @ q, fd.eye(3), atol=1e-5)), q.shape
     (True, (5, 3, 3))
     """
-    return noise(_orthogonal_op, "orthogonal", key, shape, dtype, device, int(n), int(n if m is None else m))
+    rows, columns = (counted(x, "random.orthogonal", name) for x, name in ((n, "n"), (n if m is None else m, "m")))
+    return noise(_orthogonal_op, "orthogonal", key, shape, dtype, device, rows, columns)
 
 
 # --- with parameters

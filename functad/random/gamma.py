@@ -150,7 +150,7 @@ def ball(key: Any, d: int, p: float = 2, shape: Shape = (), dtype: Any = None, d
     """
     try:
         count, power = operator.index(d), float(p)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ArgumentTypeError(f"random.ball: d must be an int and p a number, got {d!r} and {p!r}.") from None
     return noise(_ball_op, "ball", key, shape, dtype, device, count, power)
 
