@@ -184,6 +184,15 @@ def test_sequential_refuses_what_is_no_layer():
         (lambda: nn.TransformerEncoder([]), ArgumentError, "list of layers"),
         (lambda: nn.TransformerEncoderLayer(4, 2, activation="swish"), ArgumentError, "swish"),
         (lambda: nn.RNN(2, 3, nonlinearity="gelu"), ArgumentError, "gelu"),
+        (lambda: nn.Conv1d(2, 2, -1), ArgumentError, r"kernel_size\[0\] must be at least 1, got -1"),
+        (lambda: nn.Dropout("a"), ArgumentError, "probability in .*, got 'a'"),
+        (lambda: nn.MultiheadAttention(4, 2, kdim=0), ArgumentError, "kdim must be at least 1"),
+        (lambda: nn.TransformerEncoderLayer(4, 2)(fd.ones((2, 3, 5, 4))), ShapeError, r"3 axes each .* \(2, 3, 5, 4\)"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, activation=3), ArgumentError, "activation must be a function"),
+        (lambda: nn.RotaryEncoding(4, base=-1.0), ArgumentError, "base must be a positive number"),
+        (lambda: nn.Flatten(5)(fd.ones((2, 3, 4))), ShapeError, "Flatten: axis 5 is out of range"),  # was taken as 2
+        (lambda: nn.Unflatten(5, (3, 2))(fd.ones((2, 6))), ShapeError, "Unflatten: axis 5 is out of range"),
+        (lambda: nn.Unflatten(1, 3), ArgumentTypeError, "several lengths"),
         (
             lambda: nn.ConvTranspose1d(2, 2, 3, stride=2)(fd.ones((1, 2, 5)), output_size=(20,)),
             ArgumentError,

@@ -12,7 +12,7 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.linear import Linear
-from functad.nn.parameters import Maker, at_least, entered
+from functad.nn.parameters import Maker, at_least, entered, probability
 from functad.ops.operand import operand
 from functad.param import Param
 from functad.tensor import Tensor
@@ -88,11 +88,11 @@ class MultiheadAttention(Module):
         at_least(name, 1, embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             raise ArgumentError(f"{name}: num_heads={num_heads} does not divide embed_dim={embed_dim}.")
-        if not 0 <= dropout <= 1:
-            raise ArgumentError(f"{name}: dropout must be a probability in [0, 1], got {dropout}.")
+        probability(name, "dropout", dropout)
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         make = Maker(name, key, dtype, device)
         widths = (embed_dim, embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim)
+        at_least(name, 1, kdim=widths[1], vdim=widths[2])
         one = len(set(widths)) == 1
         self.in_proj_weight = make.uniform((3 * embed_dim, embed_dim), math.sqrt(6 / (4 * embed_dim))) if one else None
         q, k, v = [
@@ -130,6 +130,12 @@ class MultiheadAttention(Module):
             dropout_key: what dropout draws from in training.
         """
         query, key, value = self._entered(query, key, value)
+        ranks = [x.ndim for x in (query, key, value)]
+        if ranks not in ([2, 2, 2], [3, 3, 3]):
+            raise ShapeError(
+                "MultiheadAttention: query, key and value have 3 axes each (time, batch and width), or 2 without a batch, "
+                f"got shapes {query.shape}, {key.shape} and {value.shape}."
+            )
         masks = (attn_mask, key_padding_mask)
         attn_mask, key_padding_mask = [None if m is None else operand(m, query, where="attention") for m in masks]
         batched = query.ndim == 3
@@ -165,7 +171,10 @@ class MultiheadAttention(Module):
         Runs under jit with one compilation for all positions. What does not fit into the cache's room is
         the caller's to avoid: `cache.length` counts.
         """
-        q, k, v = self._projected(*self._entered(x, x, x))
+        x, _, _ = self._entered(x, x, x)
+        if x.ndim != 3:
+            raise ShapeError(f"MultiheadAttention.step: takes shape (batch, time, embed_dim), got {x.shape}.")
+        q, k, v = self._projected(x, x, x)
         steps = q.shape[2]
         places = cache.length + arange(steps, device=q.device)
         keys, values = (

@@ -11,6 +11,7 @@ from functad.errors import ArgumentError, ArgumentTypeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import keys_for
+from functad.ops.axes import normalize_axis
 from functad.ops.operand import operand
 
 
@@ -120,7 +121,9 @@ class Flatten(Module):
     def forward(self, x: Any) -> Any:
         """`x`, reshaped."""
         x = operand(x, where="Flatten")
-        start, end = self.start_axis % max(x.ndim, 1), self.end_axis % max(x.ndim, 1)
+        if x.ndim < 2:
+            return x.reshape(-1)
+        start, end = (normalize_axis(axis, x.ndim, "Flatten") for axis in (self.start_axis, self.end_axis))
         if start > end:
             raise ArgumentError(f"Flatten: start_axis={start} is after end_axis={end} for x of shape {x.shape}.")
         return x.reshape(*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
@@ -137,10 +140,14 @@ class Unflatten(Module):
     axis: int
     sizes: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.sizes, (tuple, list)):
+            raise ArgumentTypeError(f"Unflatten: sizes are several lengths, such as (2, 3), got {self.sizes!r}.")
+
     def forward(self, x: Any) -> Any:
         """`x`, reshaped."""
         x = operand(x, where="Unflatten")
-        axis = self.axis % x.ndim
+        axis = normalize_axis(self.axis, x.ndim, "Unflatten")
         return x.reshape(*x.shape[:axis], *self.sizes, *x.shape[axis + 1 :])
 
 

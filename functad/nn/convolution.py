@@ -52,6 +52,7 @@ class _Conv(Module):
             raise ArgumentError(f"{name}: padding_mode must be one of {', '.join(_MODES)}, got {padding_mode!r}.")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = tuple_of(name, "kernel_size", kernel_size, n)
+        at_least(name, 1, **{f"kernel_size[{i}]": size for i, size in enumerate(self.kernel_size)})
         self.stride = tuple_of(name, "stride", stride, n)
         self.dilation = tuple_of(name, "dilation", dilation, n)
         self.padding = tuple(padding) if isinstance(padding, list) else padding
@@ -166,6 +167,7 @@ class _ConvTranspose(Module):
         _check_channels(name, in_channels, out_channels, groups)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = tuple_of(name, "kernel_size", kernel_size, n)
+        at_least(name, 1, **{f"kernel_size[{i}]": size for i, size in enumerate(self.kernel_size)})
         self.stride = tuple_of(name, "stride", stride, n)
         self.padding = tuple_of(name, "padding", padding, n)
         self.output_padding = tuple_of(name, "output_padding", output_padding, n)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from functad.errors import ArgumentError
 from functad.module import Module
 from functad.nn import functional as F
+from functad.nn.parameters import probability
 
 
 class _Dropout(Module):
@@ -15,8 +15,7 @@ class _Dropout(Module):
     _function: ClassVar[Any]
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise ArgumentError(f"{type(self).__name__}: p must be a probability in [0, 1], got {self.p}.")
+        probability(type(self).__name__, "p", self.p)
 
     def forward(self, x: Any, *, key: Any = None) -> Any:
         """`x` with a part dropped in training; the choice is drawn from `key`, or from the generator of `fd.seed`."""

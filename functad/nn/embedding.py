@@ -9,6 +9,7 @@ from functad.errors import ArgumentError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least
+from functad.ops.axes import counted
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -46,6 +47,7 @@ class Embedding(Module):
     ):
         at_least("Embedding", 1, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None:
+            padding_idx = counted(padding_idx, "Embedding", "padding_idx")
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ArgumentError(f"Embedding: padding_idx={padding_idx} is not one of {num_embeddings} rows.")
             padding_idx %= num_embeddings

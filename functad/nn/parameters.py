@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from functad import dtypes, random
 from functad.creation import full
 from functad.device import Device, checked
@@ -102,6 +104,12 @@ def at_least(layer: str, least: int, **sizes: Any) -> None:
             raise ArgumentTypeError(f"{layer}: {name} must be an int, got {size!r} of type {type(size).__name__}.")
         if size < least:
             raise ArgumentError(f"{layer}: {name} must be at least {least}, got {size}.")
+
+
+def probability(layer: str, name: str, p: Any) -> None:
+    """Raise unless an argument is a number in [0, 1]."""
+    if not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
+        raise ArgumentError(f"{layer}: {name} must be a probability in [0, 1], got {p!r}.")
 
 
 def tuple_of(layer: str, name: str, value: Any, n: int) -> tuple[int, ...]:

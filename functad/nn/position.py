@@ -31,6 +31,7 @@ class SinusoidalEncoding(Module):
         at_least("SinusoidalEncoding", 2, d_model=self.d_model)
         if self.d_model % 2:
             raise ArgumentError(f"SinusoidalEncoding: d_model must be even, got {self.d_model}.")
+        _check_base("SinusoidalEncoding", self.base)
 
     def forward(self, x: Any, offset: int = 0) -> Any:
         """`x` of shape (..., time, d_model) plus the encoding of positions `offset`, `offset + 1`, ..."""
@@ -65,6 +66,7 @@ class RotaryEncoding(Module):
         at_least("RotaryEncoding", 2, head_dim=self.head_dim)
         if self.head_dim % 2:
             raise ArgumentError(f"RotaryEncoding: head_dim must be even, got {self.head_dim}.")
+        _check_base("RotaryEncoding", self.base)
 
     def forward(self, x: Any, offset: Any = 0) -> Any:
         """`x` of shape (..., time, head_dim), turned; positions start at `offset`, an int or a tensor."""
@@ -79,6 +81,11 @@ class RotaryEncoding(Module):
             return ops.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape)
         a, b = x[..., :half], x[..., half:]
         return ops.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+def _check_base(name: str, base: Any) -> None:
+    if not isinstance(base, (int, float)) or not base > 0:
+        raise ArgumentError(f"{name}: base must be a positive number, got {base!r}.")
 
 
 def _check(name: str, x: Tensor, width: int) -> None:

@@ -10,7 +10,7 @@ from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
-from functad.nn.parameters import Maker, at_least, beside, entered, fan_bound
+from functad.nn.parameters import Maker, at_least, beside, entered, fan_bound, probability
 from functad.param import Param
 from functad.tensor import Tensor
 from functad.transforms.control_flow import scan
@@ -156,10 +156,10 @@ class _Recurrent(Module):
     ):
         name = type(self).__name__
         at_least(name, 1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        if not 0 <= dropout <= 1:
-            raise ArgumentError(f"{name}: dropout must be a probability in [0, 1], got {dropout}.")
+        probability(name, "dropout", dropout)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
+        self.bidirectional = bidirectional = bool(bidirectional)
         self.nonlinearity = "tanh"
         make, bound, rows = Maker(name, key, dtype, device), fan_bound(hidden_size), self._gates * hidden_size
         for layer in range(num_layers):

@@ -48,7 +48,7 @@ class _Layer(Module):
     ) -> dict[str, Any]:
         at_least(make.layer, 1, d_model=d_model, nhead=nhead, dim_feedforward=dim_feedforward)
         about = {"dtype": make.dtype, "device": make.device}
-        if isinstance(activation, str) and activation not in _ACTIVATIONS:
+        if activation not in _ACTIVATIONS if isinstance(activation, str) else not callable(activation):
             raise ArgumentError(
                 f"{make.layer}: activation must be a function or one of {', '.join(_ACTIVATIONS)}, got {activation!r}."
             )
