@@ -122,10 +122,10 @@ def deep_chains() -> dict[str, float]:
             def call(chain: Any = chain, param: Any = param, data: Any = data, layer: Any = layer) -> Any:
                 return chain(param, data, layer).backward()[param].block_until_ready()
 
-            hits = DEVICE.base.compiler.counts["hits"]
+            hits = DEVICE.base.compiler.counts.runs["hits"]
             for _ in range(80 if device is not single and device.inner() == DEVICE else 4):
                 call()  # until it is compiled as a whole
-                if DEVICE.base.compiler.counts["hits"] > hits:
+                if DEVICE.base.compiler.counts.runs["hits"] > hits:
                     break
             found[f"{about}, {name}"] = peak_of(call)
     return found

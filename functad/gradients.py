@@ -63,8 +63,8 @@ _TEXT = {
         "use the tensor in the loss; if it should be there, look for without_autodiff() or a plain copy on the way",
     ),
     Reason.CUT_BY_DETACH: (
-        "every path from the tensor to the output passes through detach(), stop_gradient() or no_grad()",
-        "leave out the detach(), or ask for the gradient of the detached handle",
+        "every path from it to the output passes through detach(), stop_gradient(), no_grad() or a new leaf (of Module.astype)",
+        "leave that out (fd.tree.map casts a Module on the tape), or ask for the gradient of the handle it returned",
     ),
     Reason.CUT_BY_INT_CAST: (
         "every path from the tensor to the output passes through an integer or boolean result, which has no derivative",

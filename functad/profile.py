@@ -8,12 +8,17 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
-from functad.backends.fusion_compile import COMPILERS
+import jax.monitoring
+
+from functad.backends.fusion_compile import COMPILERS, STRUCTURE, Counts
 from functad.backends.fusion_record import Recording
 from functad.dispatch import Handle, pending
+from functad.source import line_of
 from functad.tape import Node
 
 __all__ = ["profile"]
+
+_MANY = 8  # compilations
 
 
 class profile(AbstractContextManager["profile"]):
@@ -23,11 +28,14 @@ class profile(AbstractContextManager["profile"]):
         hits: how many structures ran as one executable that was there.
         compiled: how many structures were compiled, `compile_seconds` in how much time.
         op_by_op: how many structures ran op by op, since compiling them did not pay yet.
+        ends: the lines of the program where structures ended, as a value was read or a gradient taken, with how many.
+        programs: how often each jitted function and loop was called.
         single_ops: how many ops ran by themselves, `singles` how many of each name.
+        op_compilations: how often XLA compiled each op and program, for shapes that were new, and in how many seconds.
         tape_bytes: the bytes of the arrays that tapes keep for backward when the block ends.
         seconds: how long the block took.
 
-    Ops on devices that do not fuse are not counted.
+    Ops on devices that do not fuse are not counted, though their compilations are; `ends` are those of this thread.
 
     >>> import functad as fd
     >>> x = fd.ones(3, device=fd.Device.cpu())
@@ -41,44 +49,65 @@ class profile(AbstractContextManager["profile"]):
         if pending.recording is not None:  # what was recorded before does not count
             pending.recording.fusion.end(pending.recording)
         self._before = {c: c.snapshot() for c in COMPILERS}
+        self._outer, pending.ends = pending.ends, Counter()
+        self.op_compilations: dict[str, tuple[int, float]] = {}
+        jax.monitoring.register_event_duration_secs_listener(self._on_event)
         self._start = time.perf_counter()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.seconds = time.perf_counter() - self._start
-        totals: Counter[str] = Counter()
-        self.singles: Counter[str] = Counter()
-        self.compile_seconds = 0.0
-        self.compiled_ops = 0
+        jax.monitoring.unregister_event_duration_listener(self._on_event)
+        found: Counter[Any] = pending.ends
+        pending.ends = self._outer
+        if self._outer is not None:
+            self._outer.update(found)
+        self.ends: Counter[str] = Counter()
+        for place, n in found.items():
+            self.ends[line_of(place)] += n
+        totals = Counts()
         for compiler in COMPILERS:
-            counts, singles, seconds, ops = compiler.snapshot()
-            if compiler in self._before:
-                counts_before, singles_before, seconds_before, ops_before = self._before[compiler]
-                counts, singles = counts - counts_before, singles - singles_before
-                seconds, ops = seconds - seconds_before, ops - ops_before
-            totals += counts
-            self.singles += singles
-            self.compile_seconds += seconds
-            self.compiled_ops += ops
-        self.hits = totals["hits"]
-        self.compiled = totals["compiled"]
-        self.op_by_op = totals["op by op"]
+            now = compiler.snapshot()
+            totals = totals + (now - self._before[compiler] if compiler in self._before else now)
+        self.programs, self.singles = totals.programs, totals.singles
+        self.compile_seconds = totals.seconds + sum(seconds for _, seconds in self.op_compilations.values())
+        self.compiled_ops = totals.ops
+        self.hits = totals.runs["hits"]
+        self.compiled = totals.runs["compiled"]
+        self.op_by_op = totals.runs["op by op"]
         self.single_ops = self.singles.total()
         self.tape_bytes = _tape_bytes()
+
+    def _on_event(self, event: str, duration_secs: float, **about: Any) -> None:
+        """Count what JAX says of a compilation: in any thread, lowering and compiling apart."""
+        name = str(about.get("fun_name", "")).removeprefix("jit(").removesuffix(")")
+        if event.startswith("/jax/core/compile/") and not event.endswith("trace_duration") and name != STRUCTURE:
+            count, before = self.op_compilations.get(name, (0, 0.0))
+            self.op_compilations[name] = count + event.endswith("backend_compile_duration"), before + duration_secs
 
     def __repr__(self) -> str:
         if not hasattr(self, "seconds"):
             return "<profile: the block has not ended>"
+        compiled = {name: count for name, (count, _) in self.op_compilations.items()}
+        what = [f"{self.compiled:,} structures"] * bool(self.compiled) + [_most(Counter(compiled))] * bool(compiled)
         rows = [
             ("seconds", f"{self.seconds:.4f}", ""),
             ("executables run", f"{self.hits + self.compiled:,}", f"{self.compiled:,} of them compiled first"),
-            ("compiling", f"{self.compile_seconds:.4f} s", f"{self.compiled_ops:,} ops" if self.compiled_ops else ""),
             ("structures run op by op", f"{self.op_by_op:,}", ""),
+            ("structures ended", f"{self.ends.total():,}", _most(self.ends)),
+            ("programs called", f"{self.programs.total():,}", _most(self.programs)),
             ("ops run singly", f"{self.single_ops:,}", _most(self.singles)),
+            ("compiling", f"{self.compile_seconds:.4f} s", "; ".join(what)),
             ("kept by tapes", f"{self.tape_bytes / 2**20:.2f} MiB", ""),
         ]
         wide = max(len(value) for _, value, _ in rows)
-        return "\n".join(f"{name:<26}{value:>{wide}}  {note}".rstrip() for name, value, note in rows)
+        lines = [f"{name:<26}{value:>{wide}}  {note}".rstrip() for name, value, note in rows]
+        if self.compiled + sum(compiled.values()) > _MANY and self.compile_seconds > self.seconds / 2:
+            lines.append(
+                "Most of the time went into compiling for shapes that were new. If shapes keep changing, pad to a few of "
+                "them, or compute on fd.Device.numpy(), which compiles nothing."
+            )
+        return "\n".join(lines)
 
 
 def _tape_bytes() -> int:
@@ -98,5 +127,5 @@ def _tape_bytes() -> int:
     return sum(arrays.values())
 
 
-def _most(singles: Counter[str]) -> str:
-    return ", ".join(f"{name} {n:,}" for name, n in singles.most_common(5))
+def _most(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.most_common(5))

@@ -41,10 +41,10 @@ def test_a_training_loop_equals_the_unfused_one_and_settles_on_few_structures(fu
     for _ in range(2):  # what a run leaves pending is run with the start of the next one
         train(fused, 12)
         fused.base.compiler.wait()
-    before = fused.base.compiler.counts["compiled"]
+    before = fused.base.compiler.counts.runs["compiled"]
     states = fused.base.states
     train(fused, 12)
-    assert (fused.base.compiler.counts["compiled"], fused.base.states) == (before, states)
+    assert (fused.base.compiler.counts.runs["compiled"], fused.base.states) == (before, states)
 
 
 def test_shape_errors_come_from_the_line_that_made_them(fused):
@@ -147,17 +147,19 @@ def test_code_that_gains_nothing_is_not_recorded(fused, read):
         np.testing.assert_allclose(turns(fused, c, read), turns(plain, c, read), rtol=1e-5)
     fused.base.compiler.wait()
     before = fused.base.states
-    compiled = fused.base.compiler.counts["compiled"]
+    compiled = fused.base.compiler.counts.runs["compiled"]
     for c in choices[20:]:
         turns(fused, c, read)
     fused.base.compiler.wait()
     assert fused.base.states - before < 200
-    assert fused.base.compiler.counts["compiled"] - compiled <= (6 if read else 1)  # what lies between reads comes back
-    hits = fused.base.compiler.counts["hits"]
+    assert fused.base.compiler.counts.runs["compiled"] - compiled <= (
+        6 if read else 1
+    )  # what lies between reads comes back
+    hits = fused.base.compiler.counts.runs["hits"]
     for _ in range(1000):  # what comes back is recorded and compiled after all
         turns(fused, choices[0], read=False)
         fused.base.compiler.wait()
-        if fused.base.compiler.counts["hits"] > hits + 5:
+        if fused.base.compiler.counts.runs["hits"] > hits + 5:
             return
     pytest.fail("not compiled")
 
@@ -228,7 +230,7 @@ def test_ten_thousand_steps_compile_nothing_new_and_keep_nothing(fused):
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             kept.append(
-                (fused.base.compiler.counts["compiled"], fused.base.states, pages * resource.getpagesize() / 2**20)
+                (fused.base.compiler.counts.runs["compiled"], fused.base.states, pages * resource.getpagesize() / 2**20)
             )
         loss = ((x * w - y) ** 2).mean()
         w = (w.inner() - 1 / (1 + step) * w.grad(loss.backward())).autodiff().require_grad()  # another number each time

@@ -406,7 +406,7 @@ def test_forward_and_backward_of_a_piece_are_used_from_the_same_time_on(monkeypa
     a = leaf(settled(forget=True), 1.0, 2.0)
     for op in (fd.Tensor.sin, fd.Tensor.exp, lambda x: x * x):  # what is new would be compiled at once
         op(a).numpy()
-    counts = a.device.base.compiler.counts
+    counts = a.device.base.compiler.counts.runs
     singly = []
     for _ in repeated(a.device):
         rules.clear()
@@ -424,7 +424,7 @@ def test_forward_and_backward_of_a_piece_are_used_from_the_same_time_on(monkeypa
 def test_of_small_structures_that_recur_one_in_some_is_recorded():
     a = leaf(settled(forget=True), 1.0, 2.0)
     (a * 0.9).numpy(), (a + 0.1).numpy(), a.sum().numpy()  # what is new would be compiled at once
-    counts = a.device.base.compiler.counts
+    counts = a.device.base.compiler.counts.runs
     before = dict(counts)
     steps = 400
     x = a
@@ -440,7 +440,7 @@ def test_a_step_of_known_ops_is_whole_after_some_dozen_times(rules):
     a = leaf(settled(forget=True), 1.0, 2.0)
     for op in (fd.Tensor.sin, fd.Tensor.exp, lambda x: x * x, lambda x: x + x, fd.Tensor.sum):
         op(a).numpy()  # what is new would be compiled at once
-    counts = a.device.base.compiler.counts
+    counts = a.device.base.compiler.counts.runs
     hits, steps = counts["hits"], 0
     while counts["hits"] == hits and steps < 100:
         steps += 1

@@ -292,7 +292,7 @@ for k in range(5):
     w = fd.tensor([1.0, 2.0], device=device.autodiff()).require_grad()
     g = w.grad(((w * 3) * w).sum().backward())
     device.base.compiler.wait()
-print(*g.tolist(), found.count("cache_hits"), found.count("cache_misses"), device.base.compiler.counts["hits"])
+print(*g.tolist(), found.count("cache_hits"), found.count("cache_misses"), device.base.compiler.counts.runs["hits"])
 """
 
 

@@ -28,7 +28,11 @@ def test_what_ran_is_counted():
     assert inner.hits == 5
     lines = str(p).splitlines()
     assert lines[1].split()[:3] == ["executables", "run", "5"]
-    assert len(lines) == 6
+    assert len(lines) == 8
+    assert not p.op_compilations
+    place = f"{__file__}:{step.__code__.co_firstlineno + 2}"
+    assert p.ends == inner.ends == {place: 5}
+    assert lines[3].split() == ["structures", "ended", "5", place, "5"]
 
 
 def test_what_the_tape_keeps_is_measured():
@@ -49,3 +53,35 @@ def test_single_ops_are_named():
     assert p.single_ops == 1
     assert p.singles == {"add": 1}
     assert "add 1" in str(p)
+
+
+def test_shapes_that_are_new_are_named():
+    device = settled(forget=True)
+    w = fd.ones((3, 3), device=device)
+    with fd.profile() as p:
+        for n in range(40, 52):
+            (fd.ones((n, 3), device=device) @ w).sinc().tolist()
+            (fd.ones((n, 5), device=device)).cosh().tolist()
+    named = {name: count for name, (count, _) in p.op_compilations.items()}
+    assert named["cosh"] == 12
+    assert p.compile_seconds >= sum(seconds for _, seconds in p.op_compilations.values()) > 0
+    assert "cosh 12" in str(p)
+    assert "pad to a few" in str(p)
+    with fd.profile() as again:
+        fd.ones((40, 5), device=device).cosh().tolist()
+    assert not again.op_compilations
+    assert "pad to a few" not in str(again)
+
+
+def test_programs_are_counted_apart_from_ops():
+    @fd.jit
+    def triple(x):
+        return x * 3
+
+    x = fd.ones(3, device=fd.Device.cpu(fusion=True))
+    triple(x)
+    with fd.profile() as p:
+        for _ in range(4):
+            triple(x)
+    assert (p.programs, p.single_ops) == ({"triple": 4}, 0)
+    assert "triple 4" in str(p)

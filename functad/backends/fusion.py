@@ -19,7 +19,7 @@ import jax
 
 from functad import dtypes
 from functad.backends.base import BaseBackend
-from functad.backends.fusion_compile import Compiler, concrete, gained, resume, weigh
+from functad.backends.fusion_compile import STRUCTURE, Compiler, concrete, gained, resume, weigh
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_replay import one_by_one, replay
 from functad.backends.fusion_state import CONSTANT, Kind, State
@@ -94,16 +94,17 @@ class Fusion(BaseBackend):
             local.at_once = at_once - 1
         elif not op.whole and (out := record(self, op, inputs, params)) is not None:
             return out
-        if op.donate:
+        if op.whole:
             self.calls(op)
         else:
-            self.compiler.singles[op.name] += 1
+            self.compiler.counts.singles[op.name] += 1
         return _run(self, op, inputs, params)
 
     def calls(self, op: Op) -> None:
+        """Take note of an op that is a program."""
         if op.donate and (recording := local.recording) is not None:  # which may read what the call takes over
             recording.fusion.end(recording)
-        self.compiler.singles[op.name] += 1
+        self.compiler.counts.programs[op.name] += 1
 
     def root(self, x64: bool, nested: bool = False) -> State:
         """Where recordings start, those of inner tapes elsewhere; by the precision mode, as results have other dtypes."""
@@ -219,6 +220,8 @@ class Fusion(BaseBackend):
         plan, tokens = self._close(recording)
         if not tokens:
             return
+        if local.ends is not None:
+            local.ends[user_place()] += 1
         made: dict[int, AnyNode] = {}
         if plan.followed:
             arrays = concrete(recording, lambda: self._run_taped(recording, plan, made))
@@ -238,6 +241,8 @@ class Fusion(BaseBackend):
             return None
         local.recording = None
         plan, tokens = self._close(recording, (place,))
+        if local.ends is not None:
+            local.ends[user_place()] += 1
         if release:
             recording.released += (place,)
         made: dict[int, AnyNode] = {}
@@ -291,7 +296,7 @@ class Fusion(BaseBackend):
                 arrays += [recording.saved[p] for p in plan.reads_saved]
                 results = concrete(recording, lambda: self._in_mode(recording, plan.call, arrays))
                 return [Tensor(self, a, None, *type) for a, (_, type) in zip(results, plan.reached, strict=True)]
-            self.compiler.counts["op by op"] += 1
+            self.compiler.counts.runs["op by op"] += 1
         with immediate(recording.x64, apart=False):
             return plan.gradients(inputs, cotangents)[1]
 
@@ -360,7 +365,7 @@ class Fusion(BaseBackend):
     def _build_forward(self, plan: Plan) -> Any:
         if plan.followed:
             plan.save(self)
-        return jax.jit(plan.evaluator(), in_shardings=self.sharding, compiler_options=_EXACT)
+        return self._jit(plan.evaluator())
 
     def _with_backward(self, plan: Plan, x64: bool) -> Plan | None:
         """The backward that a structure is likely to have, compiled, lest it run op by op, with its forward once more."""
@@ -371,7 +376,11 @@ class Fusion(BaseBackend):
         return backward
 
     def _build_backward(self, plan: Plan) -> Any:
-        return jax.jit(plan.backward(self), in_shardings=self.sharding, compiler_options=_EXACT)
+        return self._jit(plan.backward(self))
+
+    def _jit(self, fn: Callable[..., Any]) -> Any:
+        fn.__name__ = fn.__qualname__ = STRUCTURE
+        return jax.jit(fn, in_shardings=self.sharding, compiler_options=_EXACT)
 
     def _run_taped(self, recording: Recording, plan: Plan, made: dict[int, AnyNode]) -> Any:
         """The live results, some with a tape that goes on: the recording is a node of it, or each op has its own."""

@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
@@ -52,6 +53,39 @@ COMPILERS: WeakSet[Compiler] = WeakSet()
 """One for each device that fuses."""
 
 
+STRUCTURE = "structure"
+"""The name that compiled structures have with XLA."""
+
+
+@dataclass
+class Counts:
+    """What one device, or several, ran and compiled."""
+
+    runs: Counter[str] = field(default_factory=lambda: Counter({"hits": 0, "compiled": 0, "op by op": 0}))
+    programs: Counter[str] = field(default_factory=Counter)  # jitted functions and loops, by name
+    singles: Counter[str] = field(default_factory=Counter)  # ops that ran by themselves
+    seconds: float = 0.0  # spent compiling structures
+    ops: int = 0  # in these
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.runs + other.runs,
+            self.programs + other.programs,
+            self.singles + other.singles,
+            self.seconds + other.seconds,
+            self.ops + other.ops,
+        )
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(
+            self.runs - other.runs,
+            self.programs - other.programs,
+            self.singles - other.singles,
+            self.seconds - other.seconds,
+            self.ops - other.ops,
+        )
+
+
 class Compiler:
     """The plans of one device, and the counts of what they did."""
 
@@ -62,15 +96,12 @@ class Compiler:
         self._lock = threading.Lock()  # for the lists; plans are made and compiled in any thread
         self._jobs: deque[Callable[[], None]] = deque()
         self._worker: threading.Thread | None = None
-        self.counts = Counter({"hits": 0, "compiled": 0, "op by op": 0})
-        self.singles: Counter[str] = Counter()  # by name
-        self.seconds = 0.0  # spent compiling
-        self.compiled_ops = 0
+        self.counts = Counts()
         COMPILERS.add(self)
 
-    def snapshot(self) -> tuple[Counter[str], Counter[str], float, int]:
+    def snapshot(self) -> Counts:
         """The counts as they are now."""
-        return Counter(self.counts), Counter(self.singles), self.seconds, self.compiled_ops
+        return Counts() + self.counts
 
     def keep(self, plan: Plan) -> None:
         """Count a new plan in, and let go of old ones for it."""
@@ -118,7 +149,7 @@ class Compiler:
         self._clock += 1
         plan.used = self._clock
         if plan.call is not None:
-            self.counts["hits"] += 1
+            self.counts.runs["hits"] += 1
             return True
         _meet(plan)
         if plan.refused or plan.count > _MOST_COMPILED:
@@ -136,7 +167,7 @@ class Compiler:
             plan.call = plan.made
             if plan.beyond is not None:
                 plan.beyond.call = plan.beyond.made
-            self.counts["hits"] += plan.call is not None
+            self.counts.runs["hits"] += plan.call is not None
         return plan.call is not None
 
     def expect(self, plan: Plan, recurs: bool) -> None:
@@ -197,9 +228,9 @@ class Compiler:
                 self._drop()
 
     def _count(self, plan: Plan, seconds: float) -> None:
-        self.counts["compiled"] += 1
-        self.seconds += seconds
-        self.compiled_ops += plan.count
+        self.counts.runs["compiled"] += 1
+        self.counts.seconds += seconds
+        self.counts.ops += plan.count
 
     # --- in the background
 

@@ -27,12 +27,12 @@ def one_by_one(fusion: Any, recording: Recording, plan: Plan) -> Any:
         plan.by_op = plan.evaluator(partial(_single, fusion))
     with jax.enable_x64(recording.x64) if recording.x64 != dtypes.x64_enabled() else nullcontext():
         results = plan.by_op(*plan.arrays(recording.knowns))
-    fusion.compiler.counts["op by op"] += 1
+    fusion.compiler.counts.runs["op by op"] += 1
     return results
 
 
 def _single(fusion: Any, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
-    fusion.compiler.singles[op.name] += 1
+    fusion.compiler.counts.singles[op.name] += 1
     return compiled(op, params)(*inputs)
 
 
@@ -55,7 +55,7 @@ def replay(
     for p in plan.followed:
         context = values[p]._context
         made[p] = Watched(context, p, plan.pulled) if watches and p in plan.ends else context
-    fusion.compiler.counts["op by op"] += 1
+    fusion.compiler.counts.runs["op by op"] += 1
     return [_array(values[p]) for p in plan.live]
 
 

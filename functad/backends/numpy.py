@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from functad.backends.base import BaseBackend
@@ -52,7 +52,7 @@ class NumPy(BaseBackend):
         return view
 
     def jax_array(self, value: Any) -> Any:
-        return jnp.array(value)
+        return jax.device_put(np.array(value))  # of a copy; jnp.array would compile for each shape
 
     def requires(self, dtype: DType, where: str) -> None:
         """NumPy holds every dtype."""

@@ -20,9 +20,6 @@ from functad.ops.op import Op
 from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
-_SMALL = 1 << 16  # bytes
-_config: Any = jax.config
-
 
 @lru_cache(8192)
 def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
@@ -45,7 +42,6 @@ class Xla(BaseBackend):
     def __init__(self, device: Any):
         super().__init__()
         self.jax_device = device
-        self.is_first = device == jax.devices()[0]
         self.hardware = f"{device.platform}:{device.id}"
         self.transfers = device.platform != "cpu"
         self.pulls = Pulls(self)
@@ -59,9 +55,7 @@ class Xla(BaseBackend):
             return jax.device_put(data if data.dtype == dtype else data.astype(dtype), self.jax_device)
         mine = np.asarray(data).astype(dtype)  # a copy, which the result may share
         with jax.ensure_compile_time_eval():  # data is concrete, and kept scalars must not hold a trace
-            if mine.nbytes <= _SMALL and self.is_first and _config.jax_default_device is None:
-                return jnp.asarray(mine)  # in half the time
-            return jax.device_put(mine, self.jax_device)
+            return jax.device_put(mine, self.jax_device)  # jnp.asarray is quicker, and compiles for each shape
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         if isinstance(value, jax.core.Tracer):
@@ -76,7 +70,9 @@ class Xla(BaseBackend):
             raise
 
     def jax_array(self, value: Any) -> Any:
-        return jnp.asarray(value) if type(value) is np.ndarray else value  # a Python number is NumPy's at first
+        if type(value) is np.ndarray:  # a Python number at first
+            return jax.device_put(value, self.jax_device)
+        return value
 
     def detach(self, x: Tensor) -> Tensor:
         if not isinstance(x._value, jax.core.Tracer):
