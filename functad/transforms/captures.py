@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import dis
 import functools
 import operator
@@ -17,7 +19,9 @@ from functad import tree
 from functad.dispatch import Handle
 
 _OURS = ("functad", "jax", "numpy", "optree", "builtins")
-PLAIN = (int, float, str, bytes, bool, type, types.ModuleType, types.BuiltinFunctionType, type(None))
+_VALUES = (int, float, str, bytes, bool, types.BuiltinFunctionType, type(None))
+PLAIN = (*_VALUES, types.ModuleType)
+_HOLDERS = (types.SimpleNamespace, argparse.Namespace, collections.UserDict, collections.UserList, collections.ChainMap)
 _is_tensor = Handle.__instancecheck__
 _EMPTY = object()  # an unfilled cell, a global that is not there
 
@@ -55,15 +59,28 @@ class Captures:
         found: Any = None
         gets, places, values = self._others
         try:
-            if all(map(operator.is_, chain.from_iterable(map(map, gets, places)), values)):
+            if all(map(operator.is_, chain.from_iterable(map(map, gets, places)), values)) or self._counts_on():
                 found = self._collect() if self._tensors else ([], ())
-        except ValueError:  # a cell was emptied
+        except (ValueError, AttributeError, IndexError):  # a cell or a slot was emptied, a list is shorter
             pass
         if found is None:  # something else than a tensor was rebound
             self._walk()
             found = self._collect()
         known: tuple[list[Any], tuple[tree.Structure, ...]] = found
         return known
+
+    def _counts_on(self) -> bool:
+        """Whether what was rebound are numbers and the like, which lead nowhere; they are known from here on."""
+        gets, spaces, known = self._others
+        old, now = iter(known), []
+        for get, places in zip(gets, spaces, strict=True):
+            for place in places:
+                x, y = get(place), next(old)
+                if x is not y and (x != y if get is len else not (isinstance(x, _VALUES) and isinstance(y, _VALUES))):
+                    return False
+                now.append(x)
+        self._others = gets, spaces, now
+        return True
 
     def _collect(self) -> tuple[list[Any], tuple[tree.Structure, ...]] | None:
         found: list[Any] = []
@@ -92,9 +109,15 @@ class Captures:
         self._tensors = []
         others: dict[Any, tuple[Any, list[Any], list[Any]]] = {}
         seen: set[int] = set()
+        known: set[tuple[int, int]] = set()
         queue: list[Read] = [_constant(self._fn)]
         for read in queue:
             value = read()
+            key = id(getattr(read.get, "__self__", read.get))  # all of one space are read together
+            if read.get is not _itself:
+                if (key, id(read.place)) in known:  # several functions name it
+                    continue
+                known.add((key, id(read.place)))
             if isinstance(value, Handle):
                 self._tensors.append((read, None, False))
                 continue
@@ -102,17 +125,20 @@ class Captures:
                 seen.add(id(value))
                 queue.extend(self._references(read, value))
             if read.get is not _itself:
-                key = id(getattr(read.get, "__self__", read.get))  # all of one space are read together
                 _, places, values = others.setdefault(key, (read.get, [], []))
                 places.append(read.place)
                 values.append(value)
-        gets, spaces, known = zip(*others.values(), strict=True) if others else ((), (), ())
-        self._others = list(gets), list(spaces), [*chain.from_iterable(known)]
+        gets, spaces, contents = zip(*others.values(), strict=True) if others else ((), (), ())
+        self._others = list(gets), list(spaces), [*chain.from_iterable(contents)]
 
     def _references(self, read: Read, value: Any) -> list[Read]:
         """What a value that is no tensor refers to in turn."""
         if isinstance(value, PLAIN):
             return []
+        if read.get is _defaults:
+            return [_constant(x) for x in value or ()]
+        if isinstance(value, type):
+            return _class_attributes(value)
         if isinstance(value, types.FunctionType):
             if _is_ours(value) and not value.__closure__:
                 return []
@@ -128,8 +154,8 @@ class Captures:
             return _attributes(value)
         rest = [x for x in leaves if not isinstance(x, Handle)]
         self._tensors.append((read, rest, tree.holds(value, _is_module)))
-        forward = getattr(type(value), "forward", None)  # of a Module
-        return [_constant(x) for x in (*rest, *([forward] if isinstance(forward, types.FunctionType) else ()))]
+        own = [type(value)] if _is_module(value) else []  # what its methods name
+        return [_constant(x) for x in (*rest, *own)]
 
 
 def _is_module(value: Any) -> bool:
@@ -137,15 +163,80 @@ def _is_module(value: Any) -> bool:
 
 
 def _attributes(value: Any) -> list[Read]:
-    """The attributes of an object of the user's own class, and what its calls name."""
+    """What an object holds that is no pytree, and what its methods name."""
     kind = type(value)
-    module = (kind.__module__ or "").partition(".")[0]
-    if module in _OURS or module in sys.stdlib_module_names - {"__main__"} or not hasattr(value, "__dict__"):
+    if not (_is_users(kind.__module__) or kind in _HOLDERS):
         return []
-    space = vars(value)
-    reads = [Read(space.get, name) for name in space]
-    call = getattr(kind, "__call__", None)  # noqa: B004  # the function itself, to read its code
-    return [*reads, _constant(call)] if isinstance(call, types.FunctionType) else reads
+    reads = []
+    if hasattr(value, "__dict__"):
+        space = vars(value)
+        reads += [Read(space.get, name) for name in space]
+        reads.append(Read(len, space))  # whether there are others now
+    for one in kind.__mro__:
+        for name, slot in vars(one).items():
+            if isinstance(slot, types.MemberDescriptorType) and name != "__dict__":
+                filled = _slot((slot, value)) is not _EMPTY
+                reads.append(Read(slot.__get__, value) if filled else Read(_slot, (slot, value)))
+    if isinstance(value, dict):
+        reads += [Read(dict.get.__get__(value), name) for name in dict.keys(value)]
+        reads.append(Read(len, value))
+    elif isinstance(value, list):
+        reads += [Read(list.__getitem__.__get__(value), i) for i in range(len(value))]
+        reads.append(Read(len, value))
+    elif isinstance(value, tuple):
+        reads += [_constant(x) for x in tuple.__iter__(value)]
+    return [*reads, _constant(kind)]
+
+
+def _class_attributes(kind: type) -> list[Read]:
+    """The attributes of a class of the user's, and what its methods name."""
+    reads = []
+    lent = {
+        name for one in kind.__mro__ if not _is_users(one.__module__) for name in vars(one)
+    }  # of fd.Module and the like
+    for one in kind.__mro__:
+        if not _is_users(one.__module__) or _is_installed(sys.modules.get(one.__module__)):
+            continue
+        space = vars(one)
+        for name, value in space.items():
+            function = _function_of(value)
+            if function is not None:
+                reads.append(_constant(function))
+            elif not (name in lent or name.startswith("__") or hasattr(type(value), "__get__")):
+                reads.append(Read(space.get, name))
+    return reads
+
+
+def _function_of(value: Any) -> Any:
+    """The function of a method, in a class."""
+    if isinstance(value, types.FunctionType):
+        return value
+    if isinstance(value, (staticmethod, classmethod)):
+        return value.__func__
+    if isinstance(value, functools.cached_property):
+        return value.func
+    return value.fget if isinstance(value, property) else None
+
+
+@functools.lru_cache(1024)
+def _is_users(module: str | None) -> bool:
+    """Whether what is defined in a module is neither functad's, nor what that is made of, nor Python's own."""
+    root = (module or "").partition(".")[0]
+    return root not in _OURS and (root == "__main__" or root not in sys.stdlib_module_names)
+
+
+def _is_installed(module: Any) -> bool:
+    """Whether a module is of an installed package: what is deep in its code is not looked through."""
+    path = getattr(module, "__file__", None) or ""
+    return "site-packages" in path or "dist-packages" in path
+
+
+def _slot(place: tuple[Any, Any]) -> Any:
+    """What is in a slot of an object, which may be empty."""
+    try:
+        return place[0].__get__(place[1])
+    except AttributeError:
+        return _EMPTY
 
 
 def _itself(value: Any) -> Any:
@@ -165,13 +256,36 @@ def _code_references(fn: types.FunctionType) -> list[Read]:
         content = _cell(cell)
         read = Read(_cell, cell) if content is _EMPTY else Read(_contents, cell) if rebinds else _constant(content)
         reads.append(read)
-    reads += [_constant(x) for x in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())]
+    if fn.__defaults__:
+        reads.append(Read(_defaults, fn))
+    if fn.__kwdefaults__:
+        reads += [_constant(fn.__kwdefaults__)] if not rebinds else [Read(_named_defaults, fn)]
     if not _is_ours(fn):
         space = fn.__globals__
         reads += [Read(space.get, name) for name in global_names(fn.__code__)]
+        reads += _of_modules(fn)
     return reads
 
 
+def _of_modules(fn: types.FunctionType) -> list[Read]:
+    """What a function's code reads from modules, as `config.scale`."""
+    if not dotted_names(fn.__code__) or _is_installed(sys.modules.get(str(fn.__globals__.get("__name__")))):
+        return []
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    reads = []
+    for name, *path in dotted_names(fn.__code__):
+        value = _cell(cells[name]) if name in cells else fn.__globals__.get(name)
+        for attribute in path:
+            if not (isinstance(value, types.ModuleType) and _is_users(value.__name__)):
+                break
+            space = vars(value)
+            reads.append(Read(space.get, attribute))
+            value = space.get(attribute)
+    return reads
+
+
+_defaults = operator.attrgetter("__defaults__")
+_named_defaults = operator.attrgetter("__kwdefaults__")
 _contents = operator.attrgetter("cell_contents")  # in C
 
 
@@ -194,6 +308,23 @@ def _named(code: types.CodeType, *operations: str) -> tuple[str, ...]:
         if isinstance(constant, types.CodeType):
             names.extend(_named(constant, *operations))
     return tuple(dict.fromkeys(names))
+
+
+@functools.lru_cache(4096)
+def dotted_names(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
+    """The names from outside with the attributes that code and the functions defined in it read of them."""
+    found: list[tuple[str, ...]] = []
+    path: tuple[str, ...] = ()
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
+            path = (*path, i.argval)
+            found.append(path)
+        else:
+            path = (i.argval,) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF") else ()
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += dotted_names(constant)
+    return tuple(dict.fromkeys(found))
 
 
 def _leaves(value: Any) -> list[Any]:

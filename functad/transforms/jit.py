@@ -404,8 +404,8 @@ def jit(
 
     Args:
         fn: a function of pytrees of tensors. Tensors it reaches by closure, by global name, in
-            containers or as attributes of objects of your own classes are read anew at each call;
-            anything else it captures is a constant.
+            containers, as attributes of objects, classes and modules of your own, or as defaults of arguments
+            are read anew at each call; anything else it captures is a constant.
         static_argnums: positions of arguments that are plain Python values, compiled in. Tensors that
             a static function or object reaches are read anew too.
         static_argnames: the same by name.
