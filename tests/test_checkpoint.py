@@ -3,6 +3,7 @@
 import contextvars
 import functools
 import gc
+import queue
 import weakref
 
 import jax
@@ -208,11 +209,14 @@ class Plain:
     """No pytree, and its tensors are hard to find: nothing tells what it holds before its function has run."""
 
     def __init__(self, *weights):
-        self.weights = contextvars.ContextVar("weights")
-        self.weights.set(weights)
+        self.hold(weights)
+
+    def hold(self, weights):
+        self.weights = queue.Queue()
+        self.weights.queue.extend(weights)
 
     def __call__(self, x):
-        for w in self.weights.get():
+        for w in self.weights.queue:
             x = ops.sin(x * w)
         return x
 
@@ -299,7 +303,7 @@ def test_recursive_functions_methods_and_partials():
 def test_a_parameter_replaced_before_backward_is_refused():
     block = Plain(tracked(2.0))
     y = checkpoint(lambda x: block(x))(tracked(1.0))  # noqa: PLW0108  # a function that calls another is what is tested
-    block.weights = (tracked(3.0),)
+    block.hold((tracked(3.0),))
     with pytest.raises(fd.errors.LevelError, match="each run of the function reaches another tensor"):
         y.backward()
 
