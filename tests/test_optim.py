@@ -604,3 +604,19 @@ def test_compiled_steps_serve_several_models():
     for _ in range(2):
         model, state = made(fd.random.key(0))
         opt.step(model, fd.grad(lambda m: m(X).sum())(model), state)
+
+
+def test_a_state_that_is_made_inside_a_gradient_is_compiled_once():
+    opt = fd.optim.adam(0.1)
+
+    def tuned(w):
+        state = opt.init(w)
+        new, _ = opt.step(w, fd.grad(lambda v: (v * v).sum())(w), state)
+        return (new * new).sum()
+
+    step = fd.grad(tuned)
+    for _ in range(3):
+        step(fd.tensor([1.0, 2.0]))
+    with fd.profile() as p:
+        step(fd.tensor([1.0, 3.0]))
+    assert not [name for name in p.op_compilations if "init" in name or "update" in name]

@@ -118,15 +118,8 @@ class Optimizer:
         if arrays is not None:
             with jax.enable_x64(True) if plan.wide and not dtypes.x64_enabled() else nullcontext():
                 return of_tree(plan.tx.init(plan.pack([jnp.asarray(x) for x in arrays])), plan.names, plan.ids)
-        form: list[Any] = []
-
-        def init(*arrays: Any) -> Any:
-            made, structure = jax.tree.flatten(plan.tx.init(plan.pack(arrays)))
-            form[:] = [structure]
-            return made
-
-        made = in_jax(init)(*[_off_tape(x) for x in params])
-        return OptState(made, Form(form[0], plan.names, plan.ids if tracing.get() is None else None))
+        made = plan.init(*[_off_tape(x) for x in params])
+        return OptState(made, Form(plan.made, plan.names, plan.ids if tracing.get() is None else None))
 
     def step(self, model: Any, grads: Any, state: OptState, **extra: Any) -> tuple[Any, OptState]:
         """The updated model and state.
@@ -242,7 +235,14 @@ class Plan:
         context = Context([found[i] for i in self.places], self.names, self.pack)  # not kept: it holds the model
         self.wide = context.dtype == dtypes.float64
         self.tx = optax_module().with_extra_args_support(make(context))
+        self.init = in_jax(self.init_arrays)  # one function, which is compiled once
+        self.made: Any = None  # the structure of the state
         self._calls: OrderedDict[Any, Any] = OrderedDict()
+
+    def init_arrays(self, *arrays: Any) -> Any:
+        """The arrays of the state at first."""
+        leaves, self.made = jax.tree.flatten(self.tx.init(self.pack(arrays)))
+        return leaves
 
     def pack(self, values: Sequence[Any]) -> Any:
         """One value per parameter in the structure optax sees."""
