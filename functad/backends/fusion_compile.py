@@ -9,12 +9,13 @@ same program gives the same bits again.
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakSet
 
@@ -68,22 +69,13 @@ class Counts:
     ops: int = 0  # in these
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.runs + other.runs,
-            self.programs + other.programs,
-            self.singles + other.singles,
-            self.seconds + other.seconds,
-            self.ops + other.ops,
-        )
+        return self._by(operator.add, other)
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(
-            self.runs - other.runs,
-            self.programs - other.programs,
-            self.singles - other.singles,
-            self.seconds - other.seconds,
-            self.ops - other.ops,
-        )
+        return self._by(operator.sub, other)
+
+    def _by(self, fn: Callable[[Any, Any], Any], other: Counts) -> Counts:
+        return Counts(*[fn(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)])
 
 
 class Compiler:
