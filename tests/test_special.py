@@ -332,3 +332,12 @@ def test_bessel_of_the_second_kind(device, x64):
         assert np.max(np.abs(found - want) / (np.abs(want) + 0.01)) < 1e-11
     ends = fd.special.bessel_y0(fd.tensor([0.0, -1.0, np.inf], "float64", device)).tolist()
     np.testing.assert_array_equal(ends, [-np.inf, np.nan, 0.0])
+
+
+@pytest.mark.parametrize("n", [12, 13, 20, 34])
+def test_high_orders_do_not_overflow_on_the_way(device, n):
+    """The factorial of 13 fits no int32: on XLA it was an OverflowError of JAX's."""
+    x = fd.tensor([0.75, 2.0, 3.5], device=device)
+    wide = x.numpy().astype(np.float64)
+    np.testing.assert_allclose(S.bessel_jn(n, x).numpy(), sp.jv(n, wide), rtol=1e-5, atol=1e-38)
+    np.testing.assert_allclose(S.polygamma(n, x[1:]).numpy(), sp.polygamma(n, wide[1:]), rtol=1e-5)

@@ -41,7 +41,10 @@ def bessel_jn_impl(xp: Any, x: Any, *, n: int) -> Any:
     waves, sines = (xp.asarray(a, x.dtype) for a in (n * angles, np.sin(angles)))
     total = xp.sum(xp.cos(waves - near[..., None] * sines), -1)  # fused: the long axis is never stored
     low = xp.where(size < 4, size, one)
-    power = term = xp.power(low / 2, n) / math.factorial(n)
+    term = one
+    for k in range(1, n + 1):  # (low / 2)**n / n!, which as two powers would overflow
+        term = term * (low / (2 * k))
+    power = term
     for k in range(1, 22):
         term = term * (-low * low / (4 * k * (k + n)))
         power = power + term

@@ -79,7 +79,18 @@ def _polygamma(xp: Any, x: Any, *, n: int) -> Any:
     if n == 0:
         return _digamma(xp, x)
     order = xp.full_like(x, n + 1)
-    return (-1) ** (n + 1) * math.factorial(n) * _zeta(xp, order, x)
+    high = _times_factorial(_zeta(xp, order, x), n)
+    return high if n % 2 else -high
+
+
+def _times_factorial(x: Any, n: int) -> Any:
+    """x * n!, by factors that an int32 holds, as 13! is none. XLA folds them: inf where n! overflows the dtype."""
+    factor = 1
+    for k in range(2, n + 1):
+        if factor * k > 1 << 24:
+            x, factor = x * factor, 1
+        factor *= k
+    return x * factor if factor > 1 else x
 
 
 def _alike(impl: Callable[..., Any]) -> Callable[..., Any]:
