@@ -110,6 +110,23 @@ tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)
 """The innermost interpreter that takes every op no higher level takes, on whatever tensors."""
 
 
+reads: ContextVar[list[Any] | None] = ContextVar("functad_reads", default=None)
+"""The tensors whose values were read while a function is written down: such a value is a constant of what it gives."""
+
+
+def met(x: Any, cut: bool = False) -> Any:
+    """`x` as the function that is written down now, or run to find its inputs, meets it.
+
+    What is not an op (`detach` and its like) would otherwise make another tensor of one from outside, unknown to it.
+    With `cut` no derivative is to go through it.
+    """
+    trace = tracing.get()
+    if trace is None or x._backend is trace or x._backend.level > trace.level:
+        return x
+    meet = getattr(trace, "meet", None)
+    return x if meet is None else meet(x, cut)
+
+
 class _Pending(threading.local):
     recording: Any = None
     types: Any = (None, [])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import jax
 
 from functad.creation import tensor
-from functad.dispatch import Handle
+from functad.dispatch import Handle, met
 from functad.dtypes import is_inexact
 from functad.errors import ImmutableError
 from functad.tensor import Tensor
@@ -111,13 +111,19 @@ class Param(Tensor):
     @property
     def value(self) -> Tensor:
         """The same tensor without the id."""
+        x = met(self)
+        return x if x is not self else self._bare()
+
+    def _bare(self) -> Tensor:
         return Tensor(self._backend, self._value, self._context, self._shape, self._dtype)
 
     # --- the same parameter in another state
 
     def set_require_grad(self, flag: bool) -> Param:
         """This parameter, requiring grad or frozen."""
-        return wrap(self.value.set_require_grad(flag), self.mark.but(frozen=not flag))
+        x = met(self)
+        x = self._bare() if x is self else self.device.lift(x)
+        return wrap(x.set_require_grad(flag), self.mark.but(frozen=not flag))
 
     def autodiff(self) -> Param:
         """This parameter on the autodiff device."""
@@ -160,7 +166,7 @@ class Param(Tensor):
         return _restore, (self.value, str(mark.id), mark.frozen, mark.home)
 
     def __repr__(self) -> str:
-        return "Param" + self.value.__repr__().removeprefix("tensor")
+        return "Param" + self._bare().__repr__().removeprefix("tensor")
 
 
 def wrap(x: Any, mark: Mark) -> Any:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from functad import dtypes, ops, printing, protocols
-from functad.dispatch import Handle, base_tensor, tracing
+from functad.dispatch import Handle, base_tensor, met, reads, tracing
 from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
     ConcreteValueError,
     DTypeError,
     ImmutableError,
+    LevelError,
     NotALeafError,
     NotTrackedError,
     ShapeError,
@@ -23,6 +24,7 @@ from functad.errors import (
 from functad.habits import Count, Foreign, Grad, Hosts
 from functad.hints import foreign_names
 from functad.keywords import explained
+from functad.levels import BASE
 from functad.methods import Methods
 from functad.operators import Operators
 
@@ -146,7 +148,8 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         >>> (w * 2).without_autodiff().is_autodiff
         False
         """
-        constant: Tensor = self._backend.constant(self)
+        x = self._met(cut=True)
+        constant: Tensor = x._backend.constant(x)
         return constant
 
     def inner(self) -> Tensor:
@@ -157,8 +160,20 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         >>> x.inner().is_autodiff, x.inner().inner().is_autodiff
         (True, False)
         """
-        inner: Tensor = self._value if self.is_autodiff else self
+        x: Any = self._met()
+        if x is not self and self.is_autodiff and self._value._moves() and not isinstance(x._value, Handle):
+            raise LevelError(
+                "inner(): a function that is compiled reaches this tensor from outside, where a derivative follows it on more "
+                "than one level, and these cannot be told apart inside. Pass x.inner() as an argument, or write "
+                "x.without_autodiff() to cut them all."
+            )
+        inner: Tensor = x._backend.inner(x) if hasattr(x._backend, "inner") else x._value if x.is_autodiff else x
         return inner
+
+    def _met(self, cut: bool = False) -> Tensor:
+        """Itself, or what stands for it in a function that it is from outside of."""
+        x: Tensor = met(self, cut) if self._backend.level > BASE else self
+        return x
 
     @staticmethod
     def from_inner(x: Tensor) -> Tensor:
@@ -195,6 +210,10 @@ class Tensor(Operators, Methods, metaclass=Hosts):
                 "require_grad requires autodiff: this tensor is on a device without it; call x.autodiff() first, or "
                 "make it with device=dev.autodiff()."
             )
+        if self._backend.level[1] and flag is not self.is_require_grad and (x := self._met(cut=True)) is not self:
+            self._backend.require_grad(self, flag)  # an intermediate is refused as elsewhere
+            lifted: Tensor = self.device.lift(x.detach())
+            return lifted.set_require_grad(flag)
         leaf: Tensor = self._backend.require_grad(self, flag)
         return leaf
 
@@ -209,7 +228,8 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         >>> w.grad((w * w.exp().detach()).sum().backward()).item() == w.exp().item()
         True
         """
-        detached: Tensor = self._backend.detach(self)
+        x = self._met(cut=True)
+        detached: Tensor = x._backend.detach(x)
         return detached
 
     def retain_grad(self) -> Tensor:
@@ -293,6 +313,7 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         return self._read("numpy()")
 
     def _read(self, what: str) -> np.ndarray[Any, Any]:
+        self._note_read()
         if (entry := self._entry) is not None and entry.deferred:
             recorded: np.ndarray[Any, Any] = entry.host(self)
             return recorded
@@ -305,6 +326,7 @@ class Tensor(Operators, Methods, metaclass=Hosts):
 
     def jax(self) -> Any:
         """The elements as a `jax.Array`."""
+        self._note_read()
         return base_tensor(self._concrete("jax()"))._backend.jax_array(base_tensor(self)._value)
 
     def item(self) -> Any:
@@ -329,6 +351,11 @@ class Tensor(Operators, Methods, metaclass=Hosts):
         if wait is not None:
             wait()
         return self
+
+    def _note_read(self) -> None:
+        """Tell a `jit` that writes a function down that its value is in there now."""
+        if (seen := reads.get()) is not None:
+            seen.append(self)
 
     def _concrete(self, what: str) -> Tensor:
         """Itself, if it stands for one value; under vmap it stands for many."""
@@ -425,6 +452,7 @@ class Tensor(Operators, Methods, metaclass=Hosts):
 
     def _array(self, what: str) -> Any:
         """The array of the base backend that holds its elements."""
+        self._note_read()
         return base_tensor(self._concrete(what))._value
 
     # --- as a container

@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 
 import functad as fd
+import functad.numpy as fnp
 from functad import ops
 from functad.transforms.checkpoint import checkpoint
 from functad.transforms.custom import custom_jvp, custom_vjp
@@ -552,3 +553,25 @@ def test_rules_and_signature_are_those_of_the_function():
 
     g = custom_jvp(named)
     assert (g.__name__, g.__doc__, g.__wrapped__) == ("named", "Says what it does.", named)
+
+
+def test_a_second_derivative_in_either_mode_goes_through_the_result_that_the_rule_gives():
+    """In reverse mode the function's own result was differentiated again, by its rule: forward mode (and JAX) said 0."""
+    plain = fd.custom_jvp(lambda x: fnp.round(x) * 1.0)
+    plain.defjvp(lambda primals, tangents: (fnp.round(primals[0]), tangents[0]))
+    again = fd.custom_jvp(lambda x: fnp.round(x) * 1.0)
+    again.defjvp(lambda primals, tangents: (again(primals[0]), tangents[0]))
+    for op, want in ((plain, 0.0), (again, 2.0)):
+
+        def f(x, op=op):
+            return op(x) ** 2
+
+        def tangent(x, f=f):
+            return fd.jvp(f, (x,), (1.0,))[1]
+
+        second = [fd.grad(fd.grad(f)), fd.jacfwd(fd.grad(f)), fd.grad(tangent), fd.jit(fd.grad(fd.grad(f)))]
+        second += [fd.grad(fd.jit(fd.grad(f))), fd.grad(fd.grad(fd.jit(f))), fd.hessian(f)]
+        assert fd.grad(f)(2.6).item() == 6
+        assert [g(2.6).item() for g in second] == [want] * 7
+        w = fd.tensor(2.6, device=fd.Device.cpu().autodiff(order=2)).require_grad()
+        assert w.grad(w.grad(f(w).backward()).backward()).item() == want

@@ -162,6 +162,11 @@ class Trace(BaseBackend):
             return number
         return x
 
+    def meet(self, x: Tensor, cut: bool = False) -> Tensor:
+        """A tensor from outside as a variable, if it is an input of the program."""
+        place = self.place(x)
+        return Tensor(self, place, None, x._shape, x._dtype) if type(place) is int else x
+
     def program(self, outputs: Sequence[Tensor]) -> Program:
         """What was written down, giving `outputs`."""
         places = [self.place(x) for x in outputs]
@@ -178,6 +183,8 @@ class Trace(BaseBackend):
 
     def constant(self, x: Tensor) -> Tensor:
         return self.detach(x)
+
+    inner = constant
 
     def device(self, x: Tensor) -> Device:
         return Device(self.base)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from functad import dtypes, tree
-from functad.dispatch import Handle, base_backend
+from functad.dispatch import Handle, base_backend, met
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, LevelError, ShapeError, StructureError
 from functad.levels import Level, deeper
 from functad.ops.operand import as_array, operand
@@ -166,6 +166,9 @@ def differentiable(
 def alive(x: Any) -> Any:
     """What `x` stands for now, if it leaked out of a transform that has ended; raises if that is nothing."""
     while getattr(x._backend, "closed", False):
+        here = met(x)  # in a function that runs again, where transforms round it have ended
+        if here is not x:
+            return here
         x = x._backend.resolve(x)
     return x
 

@@ -15,7 +15,7 @@ from functad.backends.base import refuse_donated, values_on, wrapped
 from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_backend, bind, tracing
+from functad.dispatch import Handle, base_backend, bind, reads, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
 from functad.keywords import explained
 from functad.levels import BASE, deeper
@@ -199,14 +199,16 @@ class Jitted:
                 f"jit({self._name}): static arguments must be hashable, got {static!r}; pass tuples instead of lists, "
                 "or make the argument dynamic."
             ) from None
-        if entry is None:
+        if entry is None or not entry.holds(outside):
             entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params, styles)
             if len(self._entries) > _MOST_KEPT:
                 self._entries.popitem(last=False)
         inputs = leaves + [outside[h] if type(h) is int else h for h in entry.hidden]
+        if entry.fixed and (read := reads.get()) is not None:
+            read += [x for _, x in entry.fixed]
         direct = tracing.get() is None and all([x._backend is base for x in inputs])  # noqa: C419  # a list is quicker
         call = Call(entry, inputs, base if direct or not inputs else None, params, structure, given, leaves, static)
-        if direct and params == entry.ids and not entry.made and entry.ends is None:
+        if direct and params == entry.ids and not (entry.made or entry.fixed) and entry.ends is None:
             call.last = self._last = self._remembered(call, args, kwargs, outside, containers, readers)
         return call
 
@@ -294,7 +296,12 @@ class Jitted:
             inputs = [trace.input(x._shape, x._dtype) for x in tensors]
             inputs = lifted(inputs, styles[1:]) if styles else inputs
             args, kwargs = self._merge(static, tree.unflatten(structure, inputs))
-            found, out_structure = tree.flatten(self._fn(*args, **kwargs))
+            seen: list[Any] = []
+            token = reads.set(seen)
+            try:
+                found, out_structure = tree.flatten(self._fn(*args, **kwargs))
+            finally:
+                reads.reset(token)
             outs = [settle(x, trace) if isinstance(x, Handle) else _constant(x) for x in found]
             traced: list[Any] = [x for x in outs if isinstance(x, Handle)]
             trace.program(traced)  # what it reaches is known from here on
@@ -326,6 +333,7 @@ class Jitted:
             {},
             ends,
             len(traced) == 1 and out_structure == _LEAF,
+            tuple([(i, x) for i, x in enumerate(outside) if any(x is y for y in seen)]),
         )
 
     def _partition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -405,7 +413,8 @@ def jit(
     Args:
         fn: a function of pytrees of tensors. Tensors it reaches by closure, by global name, in
             containers, as attributes of objects, classes and modules of your own, or as defaults of arguments
-            are read anew at each call; anything else it captures is a constant.
+            are read anew at each call (where Python reads the value of one, a new one is compiled anew);
+            anything else it captures is a constant.
         static_argnums: positions of arguments that are plain Python values, compiled in. Tensors that
             a static function or object reaches are read anew too.
         static_argnames: the same by name.

@@ -26,6 +26,13 @@ class Entry:
     gradients: dict[Any, Gradient]  # by the structure of the arguments, and which are differentiated
     ends: Any  # which outputs are not recorded on the tapes of devices, and what they are
     single: bool  # whether the result is the one output, and no container
+    fixed: tuple[
+        tuple[int, Any], ...
+    ]  # places among the reachable tensors of those whose value was read, and which it was
+
+    def holds(self, outside: Sequence[Any]) -> bool:
+        """Whether the values that were read when it was written down are those of now."""
+        return all([outside[i] is x for i, x in self.fixed])  # noqa: C419  # a list is quicker
 
 
 @dataclass(slots=True)

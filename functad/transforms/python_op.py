@@ -68,10 +68,18 @@ class Through:
         return x._value.device
 
     def detach(self, x: Tensor) -> Tensor:
-        return self.wrap(x._value.detach())
+        return self.lowered(x, Tensor.detach)
 
     def constant(self, x: Tensor) -> Tensor:
-        return self.wrap(x._value.without_autodiff())
+        return self.lowered(x, Tensor.without_autodiff)
+
+    def inner(self, x: Tensor) -> Tensor:
+        """`x` with one tape level less."""
+        return self.lowered(x, Tensor.inner)
+
+    def lowered(self, x: Tensor, how: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is no op, done one level down."""
+        return self.wrap(how(x._value))
 
     def moves(self, x: Tensor) -> bool:
         return False
@@ -138,6 +146,18 @@ class Capture(Through):
         x = settle(x, self)
         return x._value if x._backend is self else self.outside(x)
 
+    def meet(self, x: Tensor, cut: bool) -> Tensor:
+        """What stands for a tensor from outside, on this level."""
+        touched = id(x) in self.touched
+        out = self.wrap(self.outside(x))
+        if cut and not touched:
+            self.touched.discard(id(x))  # no derivative is lost
+        return out
+
+    def lowered(self, x: Tensor, how: Callable[[Tensor], Tensor]) -> Tensor:
+        with _instead(self.below):
+            return super().lowered(x, how)
+
     def outside(self, x: Tensor) -> Tensor:
         """What stands for a tensor from outside."""
         if id(x) in self.given:
@@ -147,8 +167,18 @@ class Capture(Through):
             return _constant_part(x)
         self.missing[id(x)] = x
         if _stands_for_one_value(x):
-            return x.without_autodiff()  # the run goes on, to find the others; its result is not used
+            with _instead(None):
+                return x.without_autodiff()  # the run goes on, to find the others; its result is not used
         raise Missing(self, list(self.missing.values()))
+
+
+@contextmanager
+def _instead(interpreter: Any) -> Iterator[None]:
+    token = tracing.set(interpreter)
+    try:
+        yield
+    finally:
+        tracing.reset(token)
 
 
 def outside(tensors: Iterable[Tensor]) -> list[Tensor]:
