@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import re
@@ -77,6 +78,12 @@ _OF = {
         for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "context_fn", "debug")
     },
     **{("normal", name): "mean + std * fd.random.normal(key, shape)" for name in ("loc", "scale", "mean", "std")},
+    ("step", "loss"): "value=loss, for optimisers that ask for the loss",
+    ("step", "closure"): "value_fn=, a function of the model, for optimisers that ask for one: fd.optim.lbfgs()",
+    ("step", "value_and_grad_fn"): "value=, and the gradients as the second argument",
+    ("step", "momentum"): "fd.optim.sgd(learning_rate, momentum), where the optimiser is made",
+    ("step", "weight_decay"): "fd.optim.adamw(learning_rate, weight_decay=...), where the optimiser is made",
+    ("step", "max_norm"): "fd.optim.chain(fd.optim.clip_by_norm(max_norm), optimiser), where the optimiser is made",
     ("sgd", "dampening"): "the call without it: the momentum is not dampened",
 }
 """What holds for one function alone."""
@@ -116,6 +123,14 @@ def _listed(taken: Callable[[], inspect.Signature]) -> str:
     except (TypeError, ValueError, AttributeError):
         return ""
     return f"; the arguments are {', '.join(x for x in known if x != 'self')}"
+
+
+def no_argument(what: str, name: str, known: list[str], otherwise: str) -> ArgumentTypeError:
+    """The error for an argument that a function which takes any does not look at."""
+    instead = _OF.get((what, name)) or _INSTEAD.get(name)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"write {instead}." if instead else f"did you mean {near[0]!r}?" if near else f"{otherwise}."
+    return ArgumentTypeError(f"{what}: there is no argument {name!r}; {hint}")
 
 
 def unknown_argument(error: TypeError) -> str | None:

@@ -606,6 +606,233 @@ def test_compiled_steps_serve_several_models():
         opt.step(model, fd.grad(lambda m: m(X).sum())(model), state)
 
 
+# --- what is trained
+
+
+class Table(fd.Module):
+    def __init__(self):
+        self.rows = fd.ones(3)
+
+
+@pytest.mark.parametrize("model", [lambda: fd.nn.BatchNorm1d(4, affine=False), Table, lambda: [Table(), fd.arange(3)]])
+def test_a_module_without_params_has_nothing_to_train(model):
+    """Its buffers were trained, as the floats of a pytree are."""
+    opt = optim.adam(0.1)
+    with pytest.raises(ArgumentError, match=r"it has no Params, .* buffers.*fd\.Param"):
+        opt.init(model())
+
+
+def scaled(p, x):
+    return ((p["net"](x) * p["scale"]) ** 2).mean()
+
+
+@pytest.mark.parametrize("style", ["object", "functional", "jit"])
+def test_a_float_beside_a_module_is_trained_with_it(device, style):
+    """d/ds (s y)^2 = 2 s y^2; it had a gradient, and no update."""
+    there = device.autodiff() if style == "object" else device
+    net = fd.nn.Sequential(
+        Linear(3, 1, key=fd.random.key(0), device=there), fd.nn.BatchNorm1d(1, affine=False, device=there)
+    )
+    scale = fd.tensor(2.0, device=there)
+    p = {
+        "net": net.valid() if style == "jit" else net,
+        "n": fd.tensor(3, device=there),
+        "scale": scale.require_grad() if style == "object" else scale,
+    }
+    x = fd.tensor(X, device=device)
+    y2 = (net(x).numpy() ** 2).mean() if style != "jit" else (p["net"](x).numpy() ** 2).mean()
+    opt = optim.sgd(0.25)
+    state = opt.init(p)
+    assert state._form.names == ("net.layers.0.weight", "net.layers.0.bias", "scale")
+
+    def step(p, state, x):
+        return opt.step(p, scaled(p, x).backward() if style == "object" else fd.grad(scaled)(p, x), state)
+
+    new, state = (fd.jit(step) if style == "jit" else step)(p, state, x)
+    np.testing.assert_allclose(new["scale"].item(), 2.0 - 0.25 * 2 * 2.0 * y2, rtol=1e-5)
+    assert new["scale"].is_require_grad is (style == "object") and new["n"].item() == 3
+    assert new["net"][1].running_mean.tolist() == [0.0]
+    assert not np.array_equal(new["net"][0].weight.numpy(), net[0].weight.numpy())
+    new, _ = step(new, state, x)
+    assert opt.init({**p, "net": p["net"].no_grad()})._form.names == ("scale",)
+
+
+def test_norms_and_clipping_see_what_is_trained():
+    """A Module-shaped gradient holds one of its buffers too, which no step uses."""
+
+    class Shifted(fd.Module):
+        w: fd.Param
+        shift: fd.Tensor
+
+        def forward(self):
+            return self.w * 3.0 + self.shift * 100.0
+
+    p = (Shifted(fd.tensor(0.0), fd.tensor(0.0)), fd.tensor(0.0))
+    grads = fd.grad(lambda p: p[0]() + 4.0 * p[1])(p)
+    assert grads[0].shift.item() == 100.0
+    assert optim.global_norm(grads).item() == 5.0
+    opt = optim.chain(optim.clip_by_norm(1.0), optim.sgd(1.0))
+    new, _ = opt.step(p, grads, opt.init(p))
+    np.testing.assert_allclose((new[0].w.item(), new[1].item()), (-0.6, -0.8), rtol=1e-6)
+
+
+def test_accumulating_and_ids_of_pytrees():
+    device = fd.Device.cpu().autodiff()
+    p = {"net": Linear(3, 1, key=fd.random.key(0), device=device), "scale": fd.Param(2.0, device=device)}
+    total = GradientsAccumulator()
+    for part in (X[:4], X[4:]):
+        total.accumulate(p, scaled(p, part).backward())
+    grads = total.grads(mean=True)
+    np.testing.assert_allclose(grads[p["scale"]].item(), scaled(p, X).backward()[p["scale"]].item(), rtol=1e-5)
+    opt = optim.sgd(0.1)
+    new, state = opt.step(p, grads, opt.init(p))
+    assert new["scale"].id == p["scale"].id and new["scale"].is_require_grad
+    opt.step(new, scaled(new, X).backward(), state)
+    loose = {**p, "scale": p["scale"].value}
+    with pytest.raises(ArgumentTypeError, match=r"'scale' of the model is no Param: make it one"):
+        total.accumulate(loose, scaled(loose, X).backward())
+    with pytest.raises(ArgumentTypeError, match="pass the model first"):
+        total.accumulate(grads, p)
+
+
+def test_forked_places_of_a_shared_parameter_in_a_pytree():
+    w = fd.Param(3.0, device=fd.Device.cpu().autodiff())
+    model = {"net": tree.map(lambda p: p.detach(), Tied(w, w)), "scale": fd.ones((), device=w.device).require_grad()}
+    grads = (model["net"](2.0) * model["scale"]).backward()
+    opt = optim.sgd(0.5)
+    new, _ = opt.step(model, grads, opt.init(model))
+    assert new["net"].first.item() == new["net"].second.item() == 3.0 - 0.5 * 12.0
+    assert new["scale"].item() == 1.0 - 0.5 * 18.0
+
+
+# --- what a step is given
+
+
+@pytest.mark.parametrize("run", [lambda f: f, fd.jit])
+@pytest.mark.parametrize(("given", "text"), [
+    ({"lr": 1e-6}, "step: there is no argument 'lr'; write learning_rate="),
+    ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+    ({"foo": 3}, r"no argument 'foo'; adam\(0\.1\) takes none but grad, learning_rate, value, value_fn"),
+    ({"foo": "text"}, "no argument 'foo'"),
+    ({"foo": None}, "no argument 'foo'"),
+    ({"foo": [1.0, 2.0]}, "no argument 'foo'"),
+    ({"closure": lambda model: 1.0}, "no argument 'closure'; write value_fn="),
+    ({"weight_decay": 0.1, "value": 3.0}, "adamw"),
+])  # fmt: skip
+def test_an_argument_that_no_part_looks_at_is_refused(run, given, text):
+    """Optax's transformations drop what they do not know: `lr=` trained on with the old rate."""
+    model = Linear(3, 1)
+    opt = optim.adam(0.1)
+    grads = fd.grad(loss)(model, X)
+    with pytest.raises(ArgumentTypeError, match=text):
+        run(lambda model, state: opt.step(model, grads, state, **given))(model, opt.init(model))
+
+
+def test_what_a_transformation_of_the_users_looks_at_is_taken():
+    model = Linear(3, 1)
+    grads = fd.grad(loss)(model, X)
+
+    def update(updates, state, params=None, *, factor, extra_fn=None, **others):
+        return jax.tree.map(lambda g: -factor * g * (1.0 if extra_fn is None else extra_fn(params)), updates), state
+
+    opt = optim.chain(optim.from_optax(optax.GradientTransformationExtraArgs(lambda p: (), update)), optim.scale(2.0))
+    state = opt.init(model)
+    new, _ = opt.step(model, grads, state, factor=0.25, value=1.0)
+    np.testing.assert_allclose(new.bias.numpy(), model.bias.numpy() - 0.5 * grads.bias.numpy(), rtol=1e-6)
+    new, _ = opt.step(model, grads, state, factor=0.25, extra_fn=lambda m: (m.bias * 0.0 + 2.0).sum())
+    np.testing.assert_allclose(new.bias.numpy(), model.bias.numpy() - grads.bias.numpy(), rtol=1e-6)
+    with pytest.raises(ArgumentTypeError, match=r"asks for more than gradients: factor=.*state, factor="):
+        opt.step(model, grads, state, fact=0.25)
+
+
+def test_a_rate_that_follows_a_schedule_cannot_be_set():
+    model = Linear(3, 1)
+    grads = fd.grad(loss)(model, X)
+    rate = optim.linear_schedule(0.5, 0.0, 2)
+    opt = optim.sgd(rate)
+    with pytest.raises(
+        ArgumentTypeError, match=r"sgd\(polynomial_schedule\) has no learning_rate to set.*with a number"
+    ):
+        opt.step(model, grads, opt.init(model), learning_rate=0.1)
+    opt = optim.inject_hyperparams(optim.sgd)(learning_rate=rate)
+    state, seen = opt.init(model), []
+    for step in range(3):
+        old = model
+        model, state = opt.step(model, grads, state)
+        seen.append(state.hyperparams["learning_rate"].item())
+        np.testing.assert_allclose(model.bias.numpy(), old.bias.numpy() - rate(step) * grads.bias.numpy(), rtol=1e-6)
+    assert seen == [0.5, 0.25, 0.0]
+    with pytest.raises(ArgumentError, match="learning_rate follows a schedule"):
+        opt.step(model, grads, state, learning_rate=0.1)
+
+
+def test_hyperparams_are_tensors():
+    opt, model = optim.adam(0.5), Linear(3, 1)
+    state = opt.init(model)
+    step = fd.jit(lambda model, state: opt.step(model, fd.grad(loss)(model, X), state))
+    for each in (state, opt.step(model, fd.grad(loss)(model, X), state)[1], step(model, state)[1]):
+        for one in (
+            each,
+            each.with_hyperparams(learning_rate=0.5),
+            each.with_hyperparams(learning_rate=fd.tensor(0.5)),
+        ):
+            assert (
+                type(one.hyperparams["learning_rate"]) is fd.Tensor and one.hyperparams["learning_rate"].item() == 0.5
+            )
+
+
+@pytest.mark.parametrize(("opt", "text"), [
+    (optim.lbfgs(), r"lbfgs\(\) asks for more than gradients: value=loss.*; value_fn=f.*state, value=loss, value_fn=f\)"),
+    (optim.chain(optim.sgd(0.1), optim.reduce_on_plateau()), r"asks for more than gradients: value=loss, a number\. Write"),
+    (optim.polyak_sgd(), r"value=loss"),
+])  # fmt: skip
+@pytest.mark.parametrize("run", [lambda f: f, fd.jit])
+def test_what_an_optimiser_asks_for_is_said(opt, text, run):
+    model = Linear(3, 1)
+    grads = fd.grad(loss)(model, X)
+    with pytest.raises(ArgumentTypeError, match=text):
+        run(lambda model, state: opt.step(model, grads, state))(model, opt.init(model))
+    new, _ = opt.step(model, grads, opt.init(model), value=loss(model, X), value_fn=lambda m: loss(m, X))
+    assert loss(new, X).item() < loss(model, X).item()
+
+
+@pytest.mark.parametrize("inner", [optim.sgd, optax.sgd])
+def test_optimisers_that_optax_makes_as_objects(inner):
+    """MultiSteps: the mean of 2 gradients at every 2nd step."""
+    model = Linear(3, 1)
+    grads = fd.grad(loss)(model, X)
+    opt = optim.MultiSteps(inner(0.5), every_k_schedule=2)
+    state = opt.init(model)
+    one, state = opt.step(model, grads, state)
+    assert np.array_equal(one.bias.numpy(), model.bias.numpy())
+    two, state = opt.step(one, grads.map(lambda g: g * 3.0), state)
+    np.testing.assert_allclose(two.bias.numpy(), model.bias.numpy() - 0.5 * 2.0 * grads.bias.numpy(), rtol=1e-6)
+    assert repr(optim.MultiSteps(optim.sgd(0.5), 2)) == "MultiSteps(sgd(0.5), 2)"
+    assert isinstance(optim.from_optax(optax.MultiSteps(optax.sgd(0.5), 2)), optim.Optimizer)
+    with pytest.raises(AttributeError, match=r"no 'lookahead': .*fd\.tree\.map"):
+        _ = optim.lookahead
+
+
+@pytest.mark.parametrize("factory", [
+    optim.sgd,
+    optax.sgd,
+    lambda learning_rate: optim.chain(optim.clip_by_norm(1e9), optim.sgd(learning_rate)),
+])  # fmt: skip
+def test_injected_numbers_can_be_set(factory):
+    model = Linear(3, 1)
+    grads = fd.grad(loss)(model, X)
+    opt = optim.inject_hyperparams(factory)(learning_rate=0.5)
+    state = opt.init(model)
+    new, state = opt.step(model, grads, state)
+    np.testing.assert_allclose(new.bias.numpy(), model.bias.numpy() - 0.5 * grads.bias.numpy(), rtol=1e-6)
+    new, state = opt.step(model, grads, state, learning_rate=0.25)
+    np.testing.assert_allclose(new.bias.numpy(), model.bias.numpy() - 0.25 * grads.bias.numpy(), rtol=1e-6)
+    decayed = optim.inject_hyperparams(optim.adamw)(0.1, weight_decay=0.0, mask=fd.ParamGroup("weight"))
+    new, _ = decayed.step(model, grads, decayed.init(model).with_hyperparams(weight_decay=1.0))
+    still, _ = decayed.step(model, grads, decayed.init(model))
+    assert not np.array_equal(new.weight.numpy(), still.weight.numpy()) and (new.bias == still.bias).all().item()
+
+
 def test_a_state_that_is_made_inside_a_gradient_is_compiled_once():
     opt = fd.optim.adam(0.1)
 

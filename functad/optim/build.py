@@ -18,15 +18,21 @@ from functad.hints import known_name
 from functad.keywords import explained
 from functad.module import ParamGroup
 from functad.optim.gradients import GradientsParams
-from functad.optim.optimizer import Context, Optimizer, optax_module
+from functad.optim.optimizer import Optimizer
+from functad.optim.plan import Context, optax_module
 from functad.transforms.interop import from_jax
 
+_BY_HAND = {
+    "lookahead": "it takes pairs of fast and slow parameters for a model. By hand: every few steps slow = "
+    "fd.tree.map(lambda a, b: a + 0.5 * (b - a), slow, model) and model = slow"
+}
+_INJECTORS = ("inject_hyperparams", "inject_stateful_hyperparams")
 _NUMBERS = (int, float, np.number, np.ndarray, jax.Array, Handle)
 
 
 def is_transformation(x: Any) -> bool:
-    """Whether `x` has optax's form of a transformation."""
-    return isinstance(x, tuple) and hasattr(x, "init") and hasattr(x, "update")
+    """Whether `x` has optax's form of a transformation: a named tuple, or an object such as `optax.MultiSteps` makes."""
+    return not isinstance(x, type) and callable(getattr(x, "init", None)) and callable(getattr(x, "update", None))
 
 
 def from_optax(tx: Any) -> Optimizer:
@@ -37,7 +43,7 @@ def from_optax(tx: Any) -> Optimizer:
     """
     if isinstance(tx, Optimizer):
         return tx
-    if not is_transformation(tx) and not (hasattr(tx, "init") and hasattr(tx, "update")):
+    if not is_transformation(tx):
         raise ArgumentTypeError(f"from_optax: expected a transformation such as optax.adam(1e-3), got {tx!r}.")
     return Optimizer(lambda context: tx, f"from_optax({type(tx).__name__})")
 
@@ -62,9 +68,43 @@ def named(name: str) -> Any:
             f"fd.optim has no {name!r}, and optax neither. dir(fd.optim) lists the optimisers, schedules and "
             "transformations there are."
         )
-    if not callable(thing) or isinstance(thing, type):
-        return thing
-    return wrapped(thing, name)
+    if name in _BY_HAND:
+        raise UnknownAttributeError(f"fd.optim has no {name!r}: {_BY_HAND[name]}.")
+    if isinstance(thing, type):  # a class of states; or of optimisers, as MultiSteps is
+        made = all(inspect.isfunction(getattr(thing, method, None)) for method in ("init", "update"))
+        return wrapped(thing, name) if made else thing
+    if name in _INJECTORS:
+        return _injector(thing, name)
+    return wrapped(thing, name) if callable(thing) else thing
+
+
+def _injector(injector: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`inject_hyperparams`: its factory may be one of `fd.optim`, or one that makes Optimizers."""
+
+    @functools.wraps(injector)
+    def inject(inner_factory: Callable[..., Any], *options: Any, **named: Any) -> Callable[..., Any]:
+        factory = getattr(inner_factory, "__wrapped__", inner_factory)
+
+        @functools.wraps(factory)
+        def made(*args: Any, **kwargs: Any) -> Optimizer:
+            def make(context: Context) -> Any:
+                fixed = Context(context.found, context.names, context.pack, adjust=False)
+
+                @functools.wraps(factory)
+                def resolved(*args: Any, **kwargs: Any) -> Any:
+                    return _resolved(factory(*args, **kwargs), fixed)
+
+                filled, more = (
+                    [_resolved(x, context) for x in args],
+                    {k: _resolved(x, context) for k, x in kwargs.items()},
+                )
+                return injector(resolved, *options, **named)(*filled, **more)
+
+            return Optimizer(make, _text(f"{name}({_shown(inner_factory)})", args, kwargs))
+
+        return made
+
+    return inject
 
 
 def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -93,7 +133,7 @@ def wrapped(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
         def make(context: Context) -> Any:
             filled = [_resolved(x, context) for x in args]
             named = {k: _resolved(x, context) for k, x in kwargs.items()}
-            if not adjustable:
+            if not adjustable or not context.adjust:
                 return factory(*filled, **named)
             others = tuple([p for p in parameters if p != "learning_rate"])
             inject = optax_module().inject_hyperparams(factory, static_args=others, hyperparam_dtype=context.dtype)
@@ -278,5 +318,7 @@ def names() -> list[str]:
     except ImportError:
         return []
     return [
-        name for name in dir(optax) if (name[0].islower() or name == "MultiSteps") and callable(getattr(optax, name))
+        name
+        for name in dir(optax)
+        if name not in _BY_HAND and (name[0].islower() or name == "MultiSteps") and callable(getattr(optax, name))
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from functad import dtypes, ops, tree
 from functad.dispatch import Handle
 from functad.errors import (
@@ -16,7 +18,7 @@ from functad.errors import (
 )
 from functad.gradients import Gradients
 from functad.module import Module
-from functad.module.layout import walk
+from functad.module.layout import Found, walk, walk_tree
 from functad.ops.operand import operand
 from functad.ops.rules import widen
 from functad.param import Param, ParamId
@@ -46,14 +48,14 @@ class GradientsParams:
         self._gradients: dict[ParamId, Tensor] = dict(gradients or {})
 
     @classmethod
-    def from_grads(cls, grads: Any, model: Module) -> GradientsParams:
-        """Those of a `Gradients`, or of a pytree that `fd.grad` made, for the parameters of `model`.
+    def from_grads(cls, grads: Any, model: Any) -> GradientsParams:
+        """Those of a `Gradients`, or of a pytree that `fd.grad` made, for the parameters of a Module (or of a pytree of some).
 
         Warns (`MissingGradientsWarning`) of parameters that require grad and have no gradient, and says why;
         `len()` counts those that have one. Frozen parameters are left out.
         """
         if not isinstance(model, Module):
-            raise ArgumentTypeError(f"from_grads: the second argument must be a Module, got {type(model).__name__}.")
+            _check_model(model)
         if isinstance(grads, GradientsParams):
             return grads
         if isinstance(grads, Gradients):
@@ -138,12 +140,28 @@ class GradientsParams:
         return f"GradientsParams({len(self)}: {shapes})"
 
 
-def _of_backward(grads: Gradients, model: Module) -> tuple[dict[ParamId, Tensor], dict[str, str]]:
+def _check_model(model: Any) -> None:
+    """Raise unless what is to be trained of a pytree are Params."""
+    found = list(walk_tree(model))
+    loose = [x.path for x in found if x.mark is None and is_trained(x)]
+    if not any(x.mark is not None or x.owners for x in found):
+        raise ArgumentTypeError(
+            f"from_grads: the second argument must be a Module, or a pytree with some, got {type(model).__name__}."
+        )
+    if loose:
+        raise ArgumentTypeError(
+            f"from_grads: gradients are kept by ParamId here, and {', '.join(map(repr, loose[:4]))} of the model "
+            f"{'is' if len(loose) == 1 else 'are'} no Param: make it one, fd.Param(x). Or use the gradients as they are, which "
+            "opt.step takes; fd.tree.map(lambda a, b: a + b, total, grads.tree(model)) sums those of a pytree."
+        )
+
+
+def _of_backward(grads: Gradients, model: Any) -> tuple[dict[ParamId, Tensor], dict[str, str]]:
     """The gradients a backward found, and why others are missing."""
     found: dict[ParamId, Tensor] = {}
     missing: dict[str, str] = {}
     nodes: dict[ParamId, set[int]] = {}
-    for x in walk(model):
+    for x in walk_tree(model):
         if x.mark is None or x.mark.frozen or not isinstance(x.value, Param):
             continue
         id = x.mark.id
@@ -160,12 +178,34 @@ def _of_backward(grads: Gradients, model: Module) -> tuple[dict[ParamId, Tensor]
     return found, missing
 
 
+def is_trained(x: Found) -> bool:
+    """Whether optimisers train a tensor of a pytree: within a Module its Params, elsewhere every float; nothing frozen."""
+    if x.owners and x.mark is None:
+        return False
+    if x.mark is not None and x.mark.frozen:
+        return False
+    return (hasattr(x.value, "dtype") and dtypes.is_inexact(np.dtype(x.value.dtype))) or isinstance(x.value, float)
+
+
+def summed(found: list[Any], leaves: list[Any], shared: list[tuple[int, int]]) -> list[Any]:
+    """The gradients of leaves, those at later places of a shared parameter added to the first if they are leaves of their own."""
+    found = list(found)
+    nodes: dict[int, set[int]] = {}
+    for later, first in shared:
+        met = nodes.setdefault(first, {_node(leaves[first])})
+        g = found[later]
+        if g is not None and _node(leaves[later]) not in met:
+            found[first] = g if found[first] is None else _sum(found[first], g)
+        met.add(_node(leaves[later]))
+    return found
+
+
 def _node(x: Any) -> int:
     number: int = getattr(x._context, "id", -1)
     return number
 
 
-def _of_tree(grads: Any, model: Module) -> tuple[dict[ParamId, Tensor], dict[str, str]]:
+def _of_tree(grads: Any, model: Any) -> tuple[dict[ParamId, Tensor], dict[str, str]]:
     found: dict[ParamId, Tensor] = {}
     missing: dict[str, str] = {}
     leaves, structure = tree.flatten(model)
@@ -214,12 +254,12 @@ class GradientsAccumulator:
         self.count = 0
         """How many backwards are in the sum."""
 
-    def accumulate(self, model: Module, grads: Any) -> None:
+    def accumulate(self, model: Any, grads: Any) -> None:
         """Add the gradients of a backward (`Gradients`), a `GradientsParams`, or a pytree of `fd.grad`.
 
         Half types are summed in float32.
         """
-        if isinstance(grads, Module) and not isinstance(model, Module):
+        if isinstance(model, (Gradients, GradientsParams)):
             raise ArgumentTypeError("accumulate: pass the model first: accumulate(model, grads).")
         for id, g in GradientsParams.from_grads(grads, model).items():
             old = self._sums.get(id)
@@ -246,6 +286,8 @@ class GradientsAccumulator:
 def global_norm(grads: Any) -> Tensor:
     """The norm of all gradients as one vector: of a `Gradients`, a `GradientsParams`, or a pytree; shared ones once.
 
+    Of a Module those of its Params: what `clip_by_norm` clips.
+
     >>> import functad as fd
     >>> fd.optim.global_norm([fd.tensor([3.0, 0.0]), fd.tensor(4.0)]).item()
     5.0
@@ -255,8 +297,10 @@ def global_norm(grads: Any) -> Tensor:
     elif isinstance(grads, GradientsParams):
         found = [g for _, g in grads.items()]
     else:
-        once = {x.mark.id if type(x) is Param else object(): x for x in tree.leaves(grads) if x is not None}
-        found = [operand(x, where="global_norm") for x in once.values()]
+        once = {
+            object() if x.mark is None else x.mark.id: x for x in walk_tree(grads) if x.mark is not None or not x.owners
+        }
+        found = [operand(x.value, where="global_norm") for x in once.values()]
     found = [widen(g) for g in found if dtypes.is_inexact(g.dtype)]
     if not found:
         raise ArgumentTypeError(f"global_norm: there is no gradient in {grads!r}.")

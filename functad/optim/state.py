@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from functad import tree
 from functad.dispatch import Handle, base_tensor, tracing
 from functad.errors import ArgumentError, ImmutableError
+from functad.ops.operand import operand
 from functad.records.structure import CODECS
 
 
@@ -79,20 +80,28 @@ class OptState:
 
     @property
     def hyperparams(self) -> dict[str, Any]:
-        """The numbers that may change between steps without compiling again: `learning_rate`."""
-        found: dict[str, Any] = {}
-        for node in _injected(self.tree):
-            found.update(node.hyperparams)
-        return found
+        """The numbers that may change between steps without compiling again, as tensors: `learning_rate`.
+
+        Of a schedule there is none: what it is at step `n` is `schedule(n)`.
+        """
+        return {name: operand(x) for name, x in numbers_of(self.tree).items()}
 
     def with_hyperparams(self, **values: Any) -> OptState:
         """With other numbers, in every part that has them; raises `ArgumentError` for one that no part has."""
         whole = self.tree
-        have = self.hyperparams
+        have = numbers_of(whole)
         unknown = [name for name in values if name not in have]
         if unknown:
             known = ", ".join(have) or "none; give the learning rate as a number, not as a schedule"
             raise ArgumentError(f"with_hyperparams: there is no {', '.join(unknown)} to set; the state has: {known}.")
+        planned = [
+            name for name in values for node in _injected(whole) if name in getattr(node, "hyperparams_states", ())
+        ]
+        if planned:
+            raise ArgumentError(
+                f"with_hyperparams: {', '.join(planned)} follows a schedule, which would set it anew at the next step. Make "
+                "the optimiser with a number for it."
+            )
 
         def changed(node: Any) -> Any:
             if not _is_injected(node):
@@ -132,6 +141,14 @@ def of_tree(whole: Any, names: tuple[str, ...], ids: tuple[Any, ...] | None = No
     """A state as optax has it."""
     leaves, structure = jax.tree.flatten(whole, is_leaf=_is_tensor)
     return OptState(leaves, Form(structure, names, ids))
+
+
+def numbers_of(whole: Any) -> dict[str, Any]:
+    """The numbers in a state as optax has it that may change between steps."""
+    found: dict[str, Any] = {}
+    for node in _injected(whole):
+        found.update(node.hyperparams)
+    return found
 
 
 def _restore(whole: Any, names: tuple[str, ...]) -> OptState:
