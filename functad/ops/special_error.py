@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.special
 
+from functad import dtypes
 from functad.dispatch import bind
+from functad.errors import DTypeError
 from functad.ops.arithmetic import reciprocal
-from functad.ops.elementary import UNIT, erfc, erfc_impl, exp, log, log1p, widened
+from functad.ops.elementary import UNIT, erfc, exp, log, log1p, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -21,29 +24,55 @@ __all__ = [
 ]  # fmt: skip
 
 _ROOT = math.sqrt(math.pi)
-_DEPTH = 54
+_DEPTHS = {4: 20, 8: 54}  # of the continued fraction, by the bytes of a number
+_DEGREES = {4: 11, 8: 26}  # of the polynomial
+
+
+@lru_cache
+def _chebyshev(degree: int) -> list[float]:
+    """Of (1 + 2 x) erfcx(x) for x >= 0, in t = (x - 2) / (x + 2)."""
+    angles = (np.arange(64) + 0.5) * np.pi / 64
+    x = 2 / np.tan(angles / 2) ** 2
+    waves = np.cos(np.arange(degree + 1)[:, None] * angles)
+    sums: list[float] = (waves @ (scipy.special.erfcx(x) * (1 + 2 * x)) / 32).tolist()
+    return [sums[0] / 2, *sums[1:]]
+
+
+def _scaled(xp: Any, x: Any) -> Any:
+    """erfcx(|x|), by Clenshaw's recurrence."""
+    if not dtypes.is_float(x.dtype):
+        raise DTypeError(f"erfcx and log_ndtr take real numbers, got {x.dtype}.")
+    x = xp.abs(x)
+    t = 1 - 4 / (x + 2)
+    first, *others = _chebyshev(_DEGREES[x.dtype.itemsize])
+    here = before = xp.zeros_like(x)
+    for c in reversed(others):
+        here, before = 2 * t * here - before + c, here
+    return (t * here - before + first) / (1 + 2 * x)
 
 
 @widened
 def _erfcx(xp: Any, x: Any, *, order: int) -> Any:
     """exp(x * x) times the error function's complement, integrated `order` times from infinity.
 
-    Up to 2 by the recurrence in the order, which starts from erfc; beyond by the continued fraction
-    of the ratio of neighbours, which has no cancellation.
+    Up to 2 by the recurrence in the order; beyond by the continued fraction of the ratio of neighbours,
+    which has no cancellation.
     """
-    one = xp.ones((), x.dtype)
+    one, scaled = xp.ones((), x.dtype), _scaled(xp, x)
+    whole = xp.where(x < 0, 2 * xp.exp(x * x) - scaled, scaled)
+    if order == 0:
+        return whole
     large = x > 2
     near, far = xp.where(large, one, x), xp.where(large, x, 2 * one)
-    before, here = 2 / _ROOT * one, xp.exp(near * near) * erfc_impl(xp, near)
+    before, here = 2 / _ROOT * one, xp.where(large, one, whole)
     ratio = xp.zeros_like(far)
-    for n in reversed(range(1, order + _DEPTH)):
+    for n in reversed(range(1, order + _DEPTHS[x.dtype.itemsize])):
         if n == order:
             deep = ratio
         ratio = 1 / (2 * far + 2 * (n + 1) * ratio)
         if n <= order:
             deep = deep * ratio if n < order else ratio
-    start = 1 / _ROOT / (far + ratio)  # of order 0: 2 x y0 + 2 y1 = 2 / sqrt(pi)
-    beyond = start * deep if order else start
+    beyond = deep / _ROOT / (far + ratio)  # of order 0: 2 x y0 + 2 y1 = 2 / sqrt(pi)
     for n in range(1, order + 1):
         before, here = here, (before - 2 * near * here) / (2 * n)
     return xp.where(large, beyond, here)
@@ -63,11 +92,9 @@ def _ndtri(xp: Any, p: Any) -> Any:
 def _log_ndtr(xp: Any, x: Any) -> Any:
     if xp is np:
         return scipy.special.log_ndtr(x)
-    one = xp.ones((), x.dtype)
-    low = xp.where(x < -1, x, -one)
-    high = xp.where(x < -1, one, x)
-    tail = xp.log(_erfcx(xp, -low / math.sqrt(2), order=0) / 2) - low * low / 2
-    return xp.where(x < -1, tail, xp.log1p(-erfc_impl(xp, high / math.sqrt(2)) / 2))
+    tail = _scaled(xp, x * math.sqrt(0.5)) / 2
+    half = x * x / 2
+    return xp.where(x < 0, xp.log(tail) - half, xp.log1p(-tail * xp.exp(-half)))
 
 
 erfcx_op: Op = elementwise(
