@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError, DTypeError
-from functad.ops.arithmetic import ratio, reciprocal, square
-from functad.ops.elementary import erfc, erfc_impl, exp, sigmoid, tanh, widened
+from functad.errors import ArgumentError
+from functad.ops.arithmetic import reciprocal, square
+from functad.ops.elementary import erfc, erfc_impl, exp, real_only, sigmoid, tanh, widened
 from functad.ops.logic import gate, where, where_op
 from functad.ops.op import Samples
 from functad.ops.operand import operand, operands
@@ -126,23 +126,26 @@ def _softplus_partial(x: Any, beta: float, threshold: float) -> Any:
     return sigmoid(scaled) if threshold == math.inf else where(scaled > threshold, 1.0, sigmoid(scaled))
 
 
-def _real(where: str, x: Any) -> None:
-    if x.dtype.kind == "c":
-        raise DTypeError(f"{where}: takes real numbers, got {x.dtype}.")
-
-
 @widened
 def _softsign(xp: Any, x: Any) -> Any:
-    _real("softsign", x)
+    real_only("softsign", x)
     return xp.where(xp.isinf(x), xp.sign(x), x / (1 + xp.abs(x)))
 
 
 @widened
 def _squareplus(xp: Any, x: Any, *, b: float) -> Any:
-    _real("squareplus", x)
-    size, limit = xp.abs(x), math.sqrt(b) * 2 ** (13 if x.dtype.itemsize < 8 else 27)
-    r = xp.where(size > limit, size, xp.sqrt(x * x + b))  # beyond the limit b is lost, and the square may be inf
-    return xp.where(x < 0, b / 2 / (r + size), (r + size) / 2)
+    real_only("squareplus", x)
+    size, limit = xp.abs(x), xp.asarray(math.sqrt(b) * 2 ** (13 if x.dtype.itemsize < 8 else 27), x.dtype)
+    near = xp.minimum(size, limit)  # beyond the limit b is lost, and the square may be inf
+    twice = size + (xp.sqrt(near * near + b) + (size - near))
+    positive = xp.maximum(x, xp.zeros((), x.dtype))
+    return positive + b / 2 / twice if b else positive
+
+
+def _squareplus_partial(x: Any, out: Any, b: float) -> Any:
+    if not b:
+        return (x > 0).astype(x.dtype)
+    return where(x == math.inf, 1.0, out / (out + (out - x)))  # that is the root
 
 
 softplus_op = elementwise(
@@ -160,9 +163,7 @@ softsign = elementwise(
     example=("fd.nn.functional.softsign(1.0).item()", "0.5"),
 )  # fmt: skip
 squareplus_op = elementwise(
-    "squareplus", _squareplus,
-    lambda x, out: where(x == math.inf, 1.0, ratio(out, out + (out - x))),  # the root is 2 * out - x
-    promote="float", samples=_each(b=4.0), doc="(x + sqrt(x * x + b)) / 2, without cancellation for negative x.",
+    "squareplus", _squareplus, _squareplus_partial, promote="float", samples=_each(b=4.0), doc="(x + sqrt(x * x + b)) / 2, without cancellation for negative x.",
 )  # fmt: skip
 tanhshrink = elementwise(
     "tanhshrink", widened(lambda xp, x: x - xp.tanh(x)), lambda x: square(tanh(x)), promote="float", samples=ONE,

@@ -13,6 +13,7 @@ import scipy.special
 
 from functad import dtypes
 from functad.dispatch import bind
+from functad.errors import DTypeError
 from functad.ops.arithmetic import APART, pow, ratio, reciprocal
 from functad.ops.logic import logical_and, where_op
 from functad.ops.op import Op, Samples
@@ -68,6 +69,12 @@ def widened(impl: Callable[..., Any]) -> Callable[..., Any]:
         return impl(xp, *[x.astype(dtypes.float32) for x in xs], **params).astype(dtype)
 
     return call
+
+
+def real_only(where: str, x: Any) -> None:
+    """Raise unless `x` holds floats."""
+    if not dtypes.is_float(x.dtype):
+        raise DTypeError(f"{where}: takes real floating-point numbers, got {x.dtype}.")
 
 
 def _host_or_jax(name: str) -> Callable[..., Any]:

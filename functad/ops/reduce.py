@@ -7,6 +7,8 @@ import math
 import numbers
 from typing import Any
 
+import numpy as np
+
 from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError
@@ -128,10 +130,13 @@ def _norm2(xp: Any, x: Any, *, axis: Axes, keepdims: bool) -> Any:
 def _norm_p(xp: Any, x: Any, *, p: float, axis: Axes, keepdims: bool) -> Any:
     if x.dtype.kind == "c":
         raise DTypeError("norm_p: takes the sizes of complex numbers; write abs(x).")
-    size = xp.abs(_accumulator(x))
-    top = xp.max(size, axis=axis, keepdims=True, initial=0)
+    wide = _accumulator(x)
+    top = xp.max(xp.abs(wide), axis=axis, keepdims=True, initial=0)
     top = xp.where((top > 0) & xp.isfinite(top), top, xp.ones_like(top))  # so that no power overflows
-    out = top * xp.sum((size / top) ** p, axis=axis, keepdims=True) ** (1 / p)
+    size = xp.abs(wide / top)
+    # up to 1 the logarithm is as good as a power, and much faster
+    powers = size**p if xp is np or p < 1 or p.is_integer() else xp.exp(p * xp.log(size))
+    out = top * xp.sum(powers, axis=axis, keepdims=True) ** (1 / p)
     return (out if keepdims else xp.squeeze(out, axis=axis)).astype(x.dtype)
 
 

@@ -10,11 +10,9 @@ import jax
 import numpy as np
 import scipy.special
 
-from functad import dtypes
 from functad.dispatch import bind
-from functad.errors import DTypeError
 from functad.ops.arithmetic import reciprocal
-from functad.ops.elementary import UNIT, erfc, exp, log, log1p, widened
+from functad.ops.elementary import UNIT, erfc, exp, log, log1p, real_only, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -40,8 +38,7 @@ def _chebyshev(degree: int) -> list[float]:
 
 def _scaled(xp: Any, x: Any) -> Any:
     """erfcx(|x|), by Clenshaw's recurrence."""
-    if not dtypes.is_float(x.dtype):
-        raise DTypeError(f"erfcx and log_ndtr take real numbers, got {x.dtype}.")
+    real_only("erfcx", x)
     x = xp.abs(x)
     t = 1 - 4 / (x + 2)
     first, *others = _chebyshev(_DEGREES[x.dtype.itemsize])

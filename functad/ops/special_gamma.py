@@ -113,8 +113,13 @@ def _zeta(xp: Any, x: Any, q: Any) -> Any:
     if xp is np:
         return scipy.special.zeta(x, q)
     positive = q > 0
-    one = xp.ones((), q.dtype)
     direct = jax.lax.zeta(x, xp.where(positive, q, 1 - q))
+    return jax.lax.cond(xp.all(positive), lambda: direct, lambda: _reflected(xp, x, q, direct))
+
+
+def _reflected(xp: Any, x: Any, q: Any, direct: Any) -> Any:
+    one = xp.ones((), q.dtype)
+    positive = q > 0
     offset = xp.where(positive, one / 2, q - xp.round(q))
     sign = xp.where(xp.floor(x) % 2 == 0, one, -one)
     fraction = xp.abs(offset)  # zeta(x, 1 - f) and zeta(x, 1 + f) change places with the sign of f
