@@ -847,3 +847,10 @@ def test_a_state_that_is_made_inside_a_gradient_is_compiled_once():
     with fd.profile() as p:
         step(fd.tensor([1.0, 3.0]))
     assert not [name for name in p.op_compilations if "init" in name or "update" in name]
+
+
+def test_python_floats_are_trained_as_tensors_are():
+    """`init` asked them for a dtype."""
+    opt, params = fd.optim.sgd(0.5), {"w": 1.5, "v": fd.tensor(2.0)}
+    params, _ = opt.step(params, {"w": 1.0, "v": fd.tensor(1.0)}, opt.init(params))
+    assert (params["w"].item(), params["v"].item()) == (1.0, 1.5)

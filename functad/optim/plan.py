@@ -62,7 +62,7 @@ class Context:
         self.names = names
         self.pack = pack
         self.adjust = adjust  # whether learning rates are numbers of the state
-        wide = any(x.value.dtype == dtypes.float64 for x in found)
+        wide = any(getattr(x.value, "dtype", None) == dtypes.float64 for x in found)
         self.dtype = dtypes.float64 if wide else dtypes.float32  # of numbers that are kept in the state
 
     def mask(self, group: ParamGroup) -> Any:
