@@ -24,7 +24,7 @@ LAYERS = (
     ("dispatch",),
     ("tree",),
     ("ops",),
-    ("hints", "printing", "protocols", "operators", "methods"),
+    ("hints", "printing", "protocols", "operators", "methods", "values"),
     ("tensor",),
     ("tape", "gradients"),
     ("backends",),
