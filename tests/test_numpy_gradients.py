@@ -129,7 +129,7 @@ def test_unwrap_has_the_gradient_of_what_it_corrects(device):
 
 def test_roots_follow_the_implicit_function_theorem():
     """For x^2 - c, the derivatives of the root sqrt(c) at 4: 1/4, -1/32, 3/256."""
-    root = lambda c: fnp.max(fnp.roots([1.0, 0.0, -c]).real)
+    root = lambda c: fnp.max(fnp.roots(fd.stack([1.0, 0.0, -c])).real)
     f = root
     for expected in (2, 1 / 4, -1 / 32, 3 / 256):
         assert f(4.0).item() == pytest.approx(expected, rel=1e-5)

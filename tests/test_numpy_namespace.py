@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 import functad as fd
 import functad.numpy as fnp
+from functad import nn
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ImmutableError, ShapeError
+from functad.nn import functional as F
 
 INF, NAN = math.inf, math.nan
 
@@ -449,7 +452,7 @@ def test_to_device_takes_a_stream():
         (lambda x: fnp.repeat(x, 2, axis=0)[:2], [1, 1]),
         (lambda x: fnp.mean(x, where=x < 3), 1.5),
         (lambda x: fnp.max(x, initial=9), 9),
-        (lambda x: fnp.trace([[x[0], 0], [0, x[1]]], dtype="float16"), 3),
+        (lambda x: fnp.trace(fnp.asarray([[x[0], 0], [0, x[1]]]), dtype="float16"), 3),
         (lambda x: fnp.cumsum(x, dtype=int), [1, 3, 6]),
         (lambda x: fnp.ravel(x, order="F"), [1, 2, 3]),
         (lambda x: fnp.round(x, decimals=-1), [0, 0, 0]),
@@ -470,14 +473,57 @@ def test_positional_arguments_follow_numpy():
         assert parameters[: len(theirs)] == theirs, name
 
 
-def test_lists_of_tensors_are_joined():
+def test_lists_of_tensors_are_joined_where_that_is_asked_for():
     a, b = fd.tensor(1.0), fd.tensor(2.0)
-    assert fnp.sum([a, b]).item() == 3
     assert fnp.asarray([[a, 2], [b, 3.5]]).tolist() == [[1, 2], [2, 3.5]]
-    assert fnp.exp([0 * a, 0 * b]).tolist() == [1, 1]
-    assert fd.grad(lambda x: fnp.prod([x, 2 * x, 3.0]))(2.0).item() == 24
+    assert fd.grad(lambda x: fnp.prod(fnp.array([x, 2 * x, 3.0])))(2.0).item() == 24
+    assert fnp.concatenate([[a, b], [b, 4.0]]).tolist() == [1, 2, 2, 4]
     with pytest.raises(ShapeError):
-        fnp.sum([a, fd.ones(2)])
+        fnp.asarray([a, fd.ones(2)])
+
+
+OPERANDS = {
+    "add": lambda a, two: a + two,
+    "add, on the left": lambda a, two: two + a,
+    "equal": lambda a, two: a == two,
+    "matmul": lambda a, two: a @ two,
+    "relu": lambda a, two: F.relu(two),
+    "Linear": lambda a, two: nn.Linear(3, 2)(two),
+    "where": lambda a, two: fd.where(a > 0, two, 0.0),
+    "sum": lambda a, two: fnp.sum(two),
+    "x.at[...].set": lambda a, two: fd.zeros((2, 3)).at[:].set(two),
+    "mse_loss": lambda a, two: F.mse_loss(two, a),
+    "sin": lambda a, two: fd.ops.sin(two),
+    "conv2d": lambda a, two: nn.Conv2d(1, 1, 3)(two),
+    "einsum": lambda a, two: fnp.einsum("ij,j->i", two, a),
+}
+
+
+@pytest.mark.parametrize("two", [tuple, list])
+@pytest.mark.parametrize("where", OPERANDS)
+def test_lists_of_tensors_are_no_operands(where, two):
+    """They were stacked, so that the result of a GRU with its state went on as nonsense where shapes agreed."""
+    a = fd.ones(3)
+    name = where.partition(",")[0]
+    text = (
+        re.escape(f"{name}: an argument is a {two.__name__} of 2 tensors, of shape (3,), (3,), where one")
+        + ".*fd.stack"
+    )
+    with pytest.raises(fd.errors.ArgumentTypeError, match=text):
+        OPERANDS[where](a, two([a, a]))
+    assert (a + two([1, 2, 3])).tolist() == [2, 3, 4]
+
+
+def test_what_layers_return_has_to_be_unpacked():
+    x = fd.ones((5, 2, 4))
+    with pytest.raises(
+        fd.errors.ArgumentTypeError, match=r"Linear: .* tuple of 2 tensors, of shape \(5, 2, 8\), \(1, 2, 8\)"
+    ):
+        nn.Sequential(nn.GRU(4, 8), nn.Linear(8, 2))(x)
+    with pytest.raises(fd.errors.ArgumentTypeError, match=r"relu: .* tuple of 2 items, tensors among them"):
+        nn.Sequential(nn.LSTM(4, 8), F.relu)(x)
+    with pytest.raises(fd.errors.ArgumentTypeError, match=r"add: .* tuple of 2 tensors.* out, weights = attention"):
+        nn.MultiheadAttention(4, 2)(x, x, x) + x
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from functad.errors import ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, fan_bound, two_keys, uniform
+from functad.ops.operand import operand
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -61,6 +62,8 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         """The map of the last axis."""
+        if isinstance(x, (list, tuple)):
+            x = operand(x, self.weight, where="Linear")
         try:
             out = x @ self.weight.T
         except ShapeError:

@@ -17,7 +17,7 @@ from functad.keywords import explained
 from functad.ops.axes import counted, normalize_axis
 from functad.ops.border import MODES, extend_op
 from functad.ops.op import Op, Residuals
-from functad.ops.operand import JOIN, operand, operands
+from functad.ops.operand import holds_tensors, operand, operands
 from functad.ops.rules import broadcast, custom, linear, masked_mul, shift_axis
 from functad.ops.scatter import gather_op
 from functad.ops.shape import atleast_1d, atleast_2d, atleast_3d, fixed, on_rows, ravel, reshape, unchanged
@@ -353,9 +353,6 @@ def joined(xs: Any) -> Any:
     return join(xs)
 
 
-JOIN.append(joined)
-
-
 def _several(xs: Any, where: str) -> list[Any]:
     if isinstance(xs, Handle) or (hasattr(xs, "ndim") and xs.ndim):
         xs = unstack(xs)
@@ -363,6 +360,7 @@ def _several(xs: Any, where: str) -> list[Any]:
         raise ArgumentTypeError(f"{where}: takes a sequence of tensors, got {xs!r}; write {where}([x, y]).")
     if not xs:
         raise ShapeError(f"{where}: needs at least one tensor, got an empty sequence.")
+    xs = [joined(x) if isinstance(x, (list, tuple)) and holds_tensors(x) else x for x in xs]
     return list(operands(where, "numeric", xs))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
 
 import jax
 import numpy as np
@@ -18,10 +18,6 @@ Promote = Literal["numeric", "count", "float", "compare", "logical", "bits", "sa
 """How an op unifies dtypes: `count` also turns bools into integers, `float` integers into floats, `logical` everything into
 bool, `bits` takes integers and bools only, `same` leaves each operand as it is."""
 
-JOIN: list[Callable[[Any], Any]] = []
-"""How nested lists of tensors become one tensor, once such an op is declared."""
-
-
 _WEAK = ("numeric", "float", "count")
 _NUMBERS = (float, int)
 
@@ -30,9 +26,6 @@ def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
         return x if dtype is None or x._dtype == dtype else x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
-    if isinstance(x, (list, tuple)) and holds_tensors(x):
-        joined = JOIN[0](x)
-        return joined if dtype is None else joined.astype(dtype)
     base = base_backend(like) if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
@@ -50,6 +43,8 @@ def as_array(x: Any, where: str) -> Any:
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
+    if isinstance(x, (list, tuple)) and holds_tensors(x):
+        _refuse_several(x, where)
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
         array = np.asarray(x)
         if array.dtype.kind in "biufc":
@@ -59,6 +54,19 @@ def as_array(x: Any, where: str) -> Any:
                 f"{where}: the value {max(array.flat, key=abs)} fits no integer dtype; write it as a float."
             )
     raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}.")
+
+
+def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:
+    """Raise for a list of tensors: taken for one tensor, the result of a layer that returns several would go on as nonsense."""
+    kind = type(x).__name__
+    if all(isinstance(y, Handle) for y in x):
+        what = f"{kind} of {len(x)} tensor{'s' * (len(x) != 1)}, of shape {', '.join([str(y._shape) for y in x[:4]])}"
+    else:
+        what = f"{kind} of {len(x)} items, tensors among them"
+    raise ArgumentTypeError(
+        f"{where}: an argument is a {what}{', ...' * (len(x) > 4)}, where one tensor is expected. Stack them with "
+        "fd.stack, or unpack: out, state = gru(x) and out, weights = attention(q, k, v), say."
+    )
 
 
 def operands(name: str, promote: Promote, inputs: Sequence[Any]) -> tuple[Any, ...]:
