@@ -335,3 +335,30 @@ def test_complex_logarithms_of_sums_are_principal(device):
     want = np.log(np.exp(many.numpy()).sum())
     np.testing.assert_allclose(ops.logsumexp(many).numpy(), want)
     np.testing.assert_allclose(fd.special.logsumexp(many, b=[1.0, 1.0, 1.0]).numpy(), want)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, z: fd.numpy.arctan2(z, z),
+        lambda x, z: fd.special.bessel_j0(z),  # XLA left the imaginary part out
+        lambda x, z: fd.special.bessel_y0(z),
+        lambda x, z: fd.special.gamma(z),
+        fd.numpy.gradient,
+        lambda x, z: fd.numpy.put(x, 0, 1 + 2j),
+        fd.nn.functional.leaky_relu,
+    ],
+)
+def test_an_imaginary_part_is_never_left_out(device, call):
+    x, z = (fd.tensor(v, device=device) for v in ([1.0, 2.0], [1 + 1j, 2.0]))
+    with pytest.raises(fd.errors.DTypeError, match=r"complex|real"):
+        call(x, z)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_derivatives_of_half_types_are_rounded_once(device, dtype):
+    """The slope of gelu crosses 0 near -0.75: computed in half types it had no digit right there."""
+    x = fd.tensor([-0.75, -0.76], dtype=dtype, device=device)
+    slope = fd.grad(lambda x: ops.gelu(x, approximate="tanh").sum())(x)
+    wide = fd.grad(lambda x: ops.gelu(x, approximate="tanh").sum())(x.astype("float32"))
+    assert slope.tolist() == wide.astype(dtype).tolist()

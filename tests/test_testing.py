@@ -293,6 +293,21 @@ def test_wrong_rules_fail_against_jax(declare, make):
     )
 
 
+def test_a_rule_that_is_wrong_for_complex_numbers_only_fails(declare):
+    kept = [((np.array([1.0, 2.0]),), {})]
+    op = declare(custom, "of_conj", lambda xp, x: 2 * x, jvp=lambda t: 2 * fd.ops.conj(t),
+                 vjp=lambda g: 2 * fd.ops.conj(g), samples=Samples(make=lambda rng: kept))  # fmt: skip
+    check_op(op, properties=["numeric"])
+    fails(r"\[complex\]", check_op, op, properties=["complex"])
+
+
+def test_a_rule_that_rounds_on_the_way_fails_in_half_types(declare):
+    op = declare(custom, "rounded", lambda xp, x: x * x * x, jvp=lambda t, x: t * (x * x * 3 + 32 - 32),
+                 vjp=lambda g, x: g * (x * x * 3 + 32 - 32), samples=ONE)  # fmt: skip
+    check_op(op, properties=["numeric"])
+    assert "gradient" in fails(r"\[rounding\].*round once", check_op, op, properties=["rounding"])
+
+
 # --- check_op: an op that breaks one property
 
 

@@ -64,9 +64,9 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     ary = ops.ravel(operand(ary, where="ediff1d"))
     parts = [diff(ary)]
     if to_begin is not None:
-        parts.insert(0, ops.ravel(operand(to_begin, ary)).astype(ary._dtype))
+        parts.insert(0, operand(ops.ravel(operand(to_begin, ary)), ary, ary._dtype, "ediff1d"))
     if to_end is not None:
-        parts.append(ops.ravel(operand(to_end, ary)).astype(ary._dtype))
+        parts.append(operand(ops.ravel(operand(to_end, ary)), ary, ary._dtype, "ediff1d"))
     return ops.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
@@ -126,7 +126,9 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
         return ops.concatenate([first, middle, last], axis)
     if h.ndim != 1 or h.size != n:
         raise ShapeError(f"gradient: coordinates of shape {h.shape} do not fit axis {axis} of shape {f.shape}.")
-    steps = ops.reshape(diff(h).astype(f._dtype), tuple([n - 1 if i == axis else 1 for i in range(f.ndim)]))
+    steps = ops.reshape(
+        operand(diff(h), f, f._dtype, "gradient"), tuple([n - 1 if i == axis else 1 for i in range(f.ndim)])
+    )
     rise = diff(f, axis=axis) / steps  # between neighbours
     before, after = _cut(steps, axis, 0, n - 2), _cut(steps, axis, 1, None)
     low, high = _cut(rise, axis, 0, n - 2), _cut(rise, axis, 1, None)

@@ -113,7 +113,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     (p,) = operands("polyint", "float", (p,))
     p = ops.atleast_1d(p)
     m = _order(m, "polyint")
-    constants = ops.ravel(operand(0 if k is None else k, p).astype(p._dtype))
+    constants = ops.ravel(operand(operand(0 if k is None else k, p), p, p._dtype, "polyint"))
     if constants.size == 1:
         constants = ops.broadcast_to(constants, (m,))
     if constants.size < m:

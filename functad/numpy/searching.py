@@ -365,7 +365,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None, inplac
     index = ops.broadcast_to(indices, shape)
     grid: list[Any] = list(np.ogrid[tuple([slice(n) for n in shape])])
     grid[axis] = index
-    return arr.at[tuple(grid)].set(operand(values, arr).astype(arr._dtype))
+    return arr.at[tuple(grid)].set(_fitted("put_along_axis", values, arr))
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
@@ -384,7 +384,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     step = 1 + int(np.cumprod(a.shape[:-1]).sum()) if a.ndim > 2 else a.shape[1] + 1
     end = a.size if wrap or a.ndim > 2 else min(a.size, a.shape[1] * a.shape[1])
     places = np.arange(0, end, step)
-    values = ops.ravel(operand(val, a).astype(a._dtype))
+    values = ops.ravel(_fitted("fill_diagonal", val, a))
     values = values[:0] if not places.size else ops.tile(values, -(-places.size // values.size))[: places.size]
     return ops.reshape(ops.ravel(a).at[places].set(values), a._shape)
 
@@ -401,7 +401,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, inplace: bool = False)
     ind = ops.ravel(operand(ind, a, where="put"))
     if mode != "raise":
         ind = _inside(ind, a.size, mode, "put")
-    v = ops.ravel(operand(v, a).astype(a._dtype))
+    v = ops.ravel(_fitted("put", v, a))
     if not ind.size or not v.size:
         return a
     values = ops.tile(v, -(-ind.size // v.size))[: ind.size]
@@ -418,7 +418,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Any:
     _refuse_in_place(inplace, "place")
     arr, mask, vals = beside("place", arr, mask, vals)
     mask = ops.ravel(operand(mask, arr, dtypes.bool_))
-    vals = ops.ravel(operand(vals, arr).astype(arr._dtype))
+    vals = ops.ravel(_fitted("place", vals, arr))
     number = ops.remainder(ops.maximum(ops.cumsum(mask) - 1, 0), max(vals.size, 1))
     return ops.reshape(ops.where(mask, ops.take(vals, number), ops.ravel(arr)), arr._shape)
 
@@ -432,7 +432,7 @@ def putmask(a: Any, mask: Any, values: Any, *, inplace: bool = False) -> Any:
     """
     _refuse_in_place(inplace, "putmask")
     a, mask, values = beside("putmask", a, mask, values)
-    values = ops.ravel(operand(values, a).astype(a._dtype))
+    values = ops.ravel(_fitted("putmask", values, a))
     every = ops.reshape(ops.tile(values, -(-a.size // max(values.size, 1)))[: a.size], a._shape)
     return ops.where(operand(mask, a, dtypes.bool_), every, a)
 
@@ -440,3 +440,8 @@ def putmask(a: Any, mask: Any, values: Any, *, inplace: bool = False) -> Any:
 def _refuse_in_place(inplace: bool, where: str) -> None:
     if inplace:
         raise ArgumentError(f"{where}: tensors are immutable; write x = {where}(x, ...), which returns a new one.")
+
+
+def _fitted(where: str, values: Any, a: Any) -> Any:
+    """Values as tensors of the dtype of `a`; complex ones do not fit real numbers."""
+    return operand(operand(values, a, where=where), a, a._dtype, where)

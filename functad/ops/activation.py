@@ -8,7 +8,7 @@ from typing import Any
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError
 from functad.ops.arithmetic import reciprocal, square
-from functad.ops.elementary import erfc, erfc_impl, exp, real_only, sigmoid, tanh, widened
+from functad.ops.elementary import erfc, erfc_impl, exp, log_of_sum, real_only, sigmoid, tanh, widened
 from functad.ops.logic import gate, where, where_op
 from functad.ops.op import Samples
 from functad.ops.operand import operand, operands
@@ -116,7 +116,7 @@ def _saturated(x: Any, limit: float) -> Any:
 @widened
 def _softplus(xp: Any, x: Any, *, beta: float, threshold: float) -> Any:
     scaled = x if beta == 1 else x * beta
-    soft = xp.logaddexp(scaled, xp.zeros((), x.dtype))
+    soft = log_of_sum(xp, scaled, xp.zeros((), x.dtype))
     soft = soft if beta == 1 else soft / beta
     return soft if threshold == math.inf else xp.where(scaled > threshold, x, soft)
 
@@ -171,7 +171,7 @@ tanhshrink = elementwise(
     example=("round(fd.nn.functional.tanhshrink(1.0).item(), 4)", "0.2384"),
 )  # fmt: skip
 log_sigmoid = elementwise(
-    "log_sigmoid", widened(lambda xp, x: -xp.logaddexp(-x, xp.zeros((), x.dtype))), lambda x: sigmoid(-x),
+    "log_sigmoid", widened(lambda xp, x: -log_of_sum(xp, -x, xp.zeros((), x.dtype))), lambda x: sigmoid(-x),
     promote="float", samples=ONE, doc="log(sigmoid(x)), stable.",
     example=("round(fd.special.log_expit(1.0).item(), 4)", "-0.3133"),
 )  # fmt: skip

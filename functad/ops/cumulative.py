@@ -15,7 +15,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.dispatch import bind
-from functad.ops.elementary import log_of_sum
+from functad.ops.elementary import log_of_sum, widened
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
@@ -274,7 +274,9 @@ others_op = custom(
 )  # fmt: skip
 exp_below = elementwise(
     "exp_below",
-    lambda xp, x, y: xp.where(x == -xp.inf, xp.zeros_like(x), xp.where(x == y, xp.ones_like(x), xp.exp(x - y))),
+    widened(
+        lambda xp, x, y: xp.where(x == -xp.inf, xp.zeros_like(x), xp.where(x == y, xp.ones_like(x), xp.exp(x - y)))
+    ),
     lambda out: out, lambda out: -out, promote="float",
     samples=Samples([(((3, 2), (3, 2)), {})], low=(-2.0, 2.0), high=(2.0, 4.0)),
     doc="exp(x - y) for x <= y, with 0 for x = -inf and 1 for x = y = inf.",

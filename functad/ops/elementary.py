@@ -99,6 +99,10 @@ def log_of_sum(xp: Any, x: Any, y: Any) -> Any:
     return top + np.log(np.exp(x - top) + np.exp(y - top))
 
 
+def _log2_of_sum(xp: Any, x: Any, y: Any) -> Any:
+    return xp.logaddexp2(x, y) if x.dtype.kind != "c" else log_of_sum(xp, x * LN2, y * LN2) / LN2
+
+
 # --- exponentials, logarithms, roots
 
 exp = elementwise(
@@ -159,7 +163,7 @@ logaddexp = elementwise(
     example=("round(fd.numpy.logaddexp(1.0, 3.0).item(), 4)", "3.1269"),
 )  # fmt: skip
 logaddexp2 = elementwise(
-    "logaddexp2", widened(lambda xp, x, y: xp.logaddexp2(x, y)),
+    "logaddexp2", widened(_log2_of_sum),
     lambda x, y: sigmoid(difference(x, y) * LN2), lambda x, y: sigmoid(difference(y, x) * LN2),
     promote="float", samples=PAIR, doc="log2(2**x + 2**y), stable.",
     example=("round(fd.numpy.logaddexp2(1.0, 3.0).item(), 4)", "3.3219"),
@@ -251,8 +255,14 @@ def _over_square(x: Any, y: Any) -> Any:
     return zero_mul(ratio(x, r), ratio(1, r))
 
 
+def _arctan2(xp: Any, y: Any, x: Any) -> Any:
+    real_only("arctan2", y)
+    real_only("arctan2", x)
+    return xp.arctan2(y, x)
+
+
 arctan2 = elementwise(
-    "arctan2", lambda xp, y, x: xp.arctan2(y, x), lambda y, x: _over_square(x, y), lambda y, x: -_over_square(y, x),
+    "arctan2", _arctan2, lambda y, x: _over_square(x, y), lambda y, x: -_over_square(y, x),
     promote="float", samples=APART,
     doc="The angle of the point (x, y), for arctan2(y, x); the derivatives at the origin are 0.",
     example=("round(fd.numpy.arctan2(1.0, 1.0).item(), 4)", "0.7854"),

@@ -25,11 +25,22 @@ _NUMBERS = (float, int)
 def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "functad") -> Any:
     """`x` as a tensor, on the device of the tensor `like` (else the default device)."""
     if isinstance(x, Handle):
-        return x if dtype is None or x._dtype == dtype else x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
+        if dtype is None or x._dtype == dtype:
+            return x
+        _check_real(x._dtype.kind, dtype, where)
+        return x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
     base = base_backend(like) if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
+        if dtype is not None and isinstance(x, complex):
+            _check_real("c", dtype, where)
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
     return base.put(as_array(x, where), dtype)
+
+
+def _check_real(kind: str, dtype: DType, where: str) -> None:
+    """Refuse to leave an imaginary part out silently."""
+    if kind == "c" and dtype.kind not in "cb":
+        raise DTypeError(f"{where}: complex numbers do not fit {dtype}; take their .real or .imag, or abs.")
 
 
 def holds_tensors(x: Any) -> bool:

@@ -10,10 +10,11 @@ import copyreg
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 from functad import dtypes
-from functad.dispatch import base_backend, bind
+from functad.dispatch import Handle, base_backend, bind
 from functad.ops.op import Derivative, Op, Read, Rule, Samples, Type
 
 Partial = Rule | float | None
@@ -326,10 +327,10 @@ def _sum_rows_to(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: in
 def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None:
     if partial is None:
         return None
-    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]  # a callable is a rule, never None
+    reads, of = _partial(op, partial)
 
     def pull(g: Any, shape: tuple[int, ...], *args: Any) -> Any:
-        return unbroadcast(product(g, partial(*args) if callable(partial) else partial), shape)
+        return of(g, args, shape)
 
     return Derivative(pull, 1, (Read("shape", index), *reads))
 
@@ -337,12 +338,49 @@ def _elementwise_pull(op: Op, index: int, partial: Partial) -> Derivative | None
 def _elementwise_push(op: Op, partial: Partial) -> Derivative | None:
     if partial is None:
         return None
-    reads = op.derivative(partial, 0).reads if callable(partial) else ()  # type: ignore[union-attr]  # a callable is a rule, never None
+    reads, of = _partial(op, partial)
 
     def push(t: Any, out: Any, *args: Any) -> Any:
-        return broadcast(product(t, partial(*args) if callable(partial) else partial), out.shape)
+        return broadcast(of(t, args, None), out.shape)
 
     return Derivative(push, 1, (Read("out", 0), *reads))
+
+
+def _partial(op: Op, partial: Rule | float) -> tuple[Sequence[Read], Callable[..., Any]]:
+    """What a partial derivative reads, and its product with a cotangent (summed down to a shape) or tangent.
+
+    In half types all of it is computed in float32 and rounded once, unless the product is all that there is to round.
+    """
+    if not callable(partial):
+
+        def scaled(g: Any, args: Sequence[Any], shape: tuple[int, ...] | None) -> Any:
+            g = product(g, partial)
+            return g if shape is None else unbroadcast(g, shape)
+
+        return (), scaled
+    derivative = op.derivative(partial, 0)
+    assert derivative is not None
+
+    def multiplied(g: Any, args: Sequence[Any], shape: tuple[int, ...] | None) -> Any:
+        dtype = g._dtype
+        wide = dtypes.is_half(dtype) and (shape not in (None, g._shape) or not _is_read(partial, len(args)))
+        if wide:
+            g, args = widen(g), [widen(x) if isinstance(x, Handle) else x for x in args]
+        out = product(g, partial(*args))
+        out = out if shape is None else unbroadcast(out, shape)
+        return cast(out, dtype) if wide else out
+
+    return derivative.reads, multiplied
+
+
+@cache
+def _is_read(partial: Rule, count: int) -> bool:
+    """Whether a partial derivative is one of the values it reads, as it is."""
+    args = [object() for _ in range(count)]
+    try:
+        return any(partial(*args) is x for x in args)
+    except (TypeError, AttributeError):
+        return False
 
 
 def _all_params(op: Op) -> tuple[Read, ...]:

@@ -12,7 +12,7 @@ import scipy.special
 
 from functad.dispatch import bind
 from functad.errors import ArgumentError
-from functad.ops.elementary import POSITIVE, widened
+from functad.ops.elementary import POSITIVE, real_only, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -29,6 +29,7 @@ __all__ = [
 @widened
 def bessel_jn_impl(xp: Any, x: Any, *, n: int) -> Any:
     """By the power series near 0, by Bessel's integral, to which the midpoint rule is exact, and by Hankel's series."""
+    real_only("bessel_jn", x)
     if xp is np:
         return scipy.special.jv(x.dtype.type(n), x)
     one = xp.ones((), x.dtype)
@@ -166,7 +167,8 @@ bessel_iv_op: Op = elementwise(
     doc="The modified Bessel function of the first kind of order n.",
 )  # fmt: skip
 bessel_ive_op: Op = elementwise(
-    "bessel_ive", _ive, lambda x, out, n: _neighbours(bessel_ive_op, x, n, 1, 1) - x.sign() * out,
+    "bessel_ive", _ive,
+    lambda x, n: _neighbours(bessel_ive_op, x, n, 1, 1) - x.sign() * bind(bessel_ive_op, (x,), (n,)),
     samples=Samples([(shapes, {"n": n}) for n in (0, 2) for shapes, _ in ONE.cases], kinks=(0.0,)),
     doc="exp(-|x|) times the modified Bessel function of the first kind of order n.",
 )  # fmt: skip
@@ -218,6 +220,7 @@ def i1e(x: Any) -> Any:
 @widened
 def _kve(xp: Any, x: Any, *, n: int) -> Any:
     """exp(x) K_n(x), the integral of exp(-x (cosh t - 1)) cosh(n t) over t >= 0, by the trapezoidal rule."""
+    real_only("bessel_kve", x)
     if xp is np:
         near = scipy.special.kve(x.dtype.type(n), np.minimum(x, _FAR))
         with np.errstate(all="ignore"):
@@ -235,7 +238,8 @@ def _kve(xp: Any, x: Any, *, n: int) -> Any:
 
 
 bessel_kve_op: Op = elementwise(
-    "bessel_kve", _kve, lambda x, out, n: out + _neighbours(bessel_kve_op, x, n, -1, -1),
+    "bessel_kve", _kve,
+    lambda x, n: bind(bessel_kve_op, (x,), (n,)) + _neighbours(bessel_kve_op, x, n, -1, -1),
     samples=Samples([(shapes, {"n": n}) for n in (0, 2) for shapes, _ in ONE.cases], low=POSITIVE.low, high=4.0),
     doc="exp(x) times the modified Bessel function of the second kind of order n.",
 )  # fmt: skip

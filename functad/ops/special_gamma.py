@@ -15,7 +15,7 @@ import scipy.special
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, NotDifferentiableError
 from functad.ops.arithmetic import floor_divide
-from functad.ops.elementary import POSITIVE, exp, log, widened, xlogy
+from functad.ops.elementary import POSITIVE, exp, log, real_only, widened, xlogy
 from functad.ops.hosted import hosted
 from functad.ops.logic import logical_and, logical_or, where
 from functad.ops.op import Op, Samples
@@ -45,6 +45,7 @@ def refused(message: str) -> Callable[[], NoReturn]:
 
 @widened
 def _gamma(xp: Any, x: Any) -> Any:
+    real_only("gamma", x)
     if xp is np:
         return scipy.special.gamma(x)
     # a product from the interval [1, 2) keeps all digits where exp(log-gamma) would lose some

@@ -12,7 +12,7 @@ import scipy.special
 
 from functad.dispatch import bind
 from functad.errors import ArgumentError
-from functad.ops.elementary import POSITIVE, exp, widened
+from functad.ops.elementary import POSITIVE, exp, real_only, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -60,6 +60,7 @@ def _named(name: str) -> Any:
 @widened
 def _expn(xp: Any, x: Any, *, n: int) -> Any:
     """Up to 1.5 by the series of order 1 and recurrence in the order; beyond by the continued fraction."""
+    real_only("expn", x)
     if xp is np:
         return scipy.special.expn(np.asarray(n, x.dtype), x)
     one = xp.ones((), x.dtype)

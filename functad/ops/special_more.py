@@ -11,7 +11,7 @@ import scipy.special
 
 from functad.dispatch import bind
 from functad.errors import ArgumentError, DTypeError
-from functad.ops.elementary import cos, erf, exp, sin, sinc, widened
+from functad.ops.elementary import cos, erf, exp, real_only, sin, sinc, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, PAIR, cast, elementwise
@@ -48,7 +48,7 @@ def _alone(name: str, part: int | None = None) -> Any:
 
 
 dawsn: Op = elementwise(
-    "dawsn", _alone("dawsn"), lambda x, out: 1 - 2 * x * out, promote="float", samples=ONE,
+    "dawsn", _alone("dawsn"), lambda x: 1 - 2 * x * dawsn(x), promote="float", samples=ONE,
     doc="Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x.",
     example=("round(fd.special.dawsn(1.0).item(), 4)", "0.5381"),
 )  # fmt: skip
@@ -69,8 +69,16 @@ cosine_integral: Op = elementwise(
     samples=ONE._replace(low=0.3, high=3.0),
     doc="Euler's constant plus log(x) plus the integral of (cos(t) - 1) / t from 0 to x, for positive x.",
 )  # fmt: skip
+
+
+@widened
+def _owens_t(xp: Any, h: Any, a: Any) -> Any:
+    real_only("owens_t", h)
+    return _of(xp, "owens_t")(h, a).astype(h.dtype)
+
+
 owens_t: Op = elementwise(
-    "owens_t", widened(lambda xp, h, a: _of(xp, "owens_t")(h, a).astype(h.dtype)),
+    "owens_t", _owens_t,
     lambda h, a: exp(-h * h / 2) * erf(a * h / math.sqrt(2)) * (-0.5 / math.sqrt(2 * math.pi)),
     lambda h, a: exp(-h * h * (1 + a * a) / 2) / ((1 + a * a) * (2 * math.pi)),
     promote="float", samples=PAIR,
@@ -201,6 +209,7 @@ _LIMIT = 25.0
 @widened
 def _yn(xp: Any, x: Any, *, n: int) -> Any:
     """Orders 0 and 1 by Neumann's series of J_2k, summed inside one integral, and by Hankel's series; then upwards."""
+    real_only("bessel_yn", x)
     if xp is np:
         with np.errstate(all="ignore"):
             return np.where(x < 0, np.nan, np.where(x == np.inf, 0, scipy.special.yn(n, x))).astype(x.dtype)

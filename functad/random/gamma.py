@@ -201,9 +201,9 @@ def _curve(a: Any, x: Any, out: Any) -> Any:
     return ops.digamma(a) - ops.log(x) - out * ((a - 1) / x - 1)
 
 
-def _log_curve(a: Any, x: Any, out: Any) -> Any:
+def _log_curve(a: Any, x: Any) -> Any:
     a = a.astype(x.dtype)
-    return ops.digamma(a) - x - out * (a - ops.exp(x))
+    return ops.digamma(a) - x - loggamma_slope(a, x) * (a - ops.exp(x))
 
 
 def _gamma_rule(a: Any, out: Any) -> Any:
