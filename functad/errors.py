@@ -115,3 +115,11 @@ class FunctadWarning(UserWarning):
 
 class IntermediateParamsWarning(FunctadWarning):
     """A Module whose parameters are no leaves: their gradients belong to the parameters they were computed from."""
+
+
+class UnlearnedStatisticsWarning(FunctadWarning):
+    """A trained normalization evaluated with running statistics that no call has moved."""
+
+
+class IntermediateGradientWarning(FunctadWarning):
+    """`x.grad(grads)` of an intermediate, which is None."""

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from functad import tree
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentTypeError, DTypeError, NoGradientError, ShapeError, UnknownAttributeError
+from functad.errors import (
+    ArgumentTypeError,
+    DTypeError,
+    IntermediateGradientWarning,
+    NoGradientError,
+    ShapeError,
+    UnknownAttributeError,
+)
+from functad.habits import NoArithmetic
 from functad.levels import Level
 from functad.ops.rules import depend_op
+from functad.source import warn
 from functad.tape import AnyNode, Cut, Leaf, Origin, Requirement, Swept, depends_on
 
 if TYPE_CHECKING:
@@ -104,7 +113,7 @@ _living: set[weakref.ref[Gradients]] = set()
 """Every container there is, for `explain` to look in."""
 
 
-class Gradients:
+class Gradients(NoArithmetic):
     """The gradients of one backward, by tensor.
 
     Made by `loss.backward()`. Its tensors live one level below the tape, on the inner device.
@@ -117,6 +126,11 @@ class Gradients:
     """
 
     __slots__ = ("__weakref__", "_gradients", "_level", "_origins", "_removed")
+    _instead = (
+        "it is looked up by tensor. g = grads.tree(model) has them as a pytree, fd.tree.map(lambda g: 0.5 * g, g) scales "
+        "those, fd.tree.map(lambda a, b: a + b, g, h) sums them (fd.optim.GradientsAccumulator() over batches), and "
+        "opt.step(model, g, state) takes them"
+    )
 
     def __init__(self, level: Level, gradients: dict[int, Tensor], origins: Iterable[Iterable[Origin]]):
         self._level = level
@@ -147,6 +161,19 @@ class Gradients:
         g = self._gradients.get(node.id)
         if g is not None and level[1] > 1:  # order 2: tracked with respect to x, even where it is constant in x
             g = bind(depend_op, (g, _at_level(x, level)._value))
+        return g
+
+    def _read(self, x: Tensor) -> Tensor | None:
+        """`x.grad(grads)`: what `get` returns; None for an intermediate is seldom meant, and warned of."""
+        g = self.get(x)
+        if g is None and self._reason(x) is Reason.INTERMEDIATE:
+            warn(
+                f"x.grad(grads) is None, as x of shape {x.shape} is an intermediate, computed from what requires grad: backward "
+                "passed its gradient on. To train it in a loop make each new value a leaf: w = (w.inner() - rate * "
+                "g).autodiff().require_grad(). To keep the gradient of an intermediate call x.retain_grad() before "
+                "backward(). (grads.get(x) asks without a warning.)",
+                IntermediateGradientWarning,
+            )
         return g
 
     def remove(self, x: Tensor) -> Tensor | None:

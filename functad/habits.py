@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from functad.errors import ArgumentTypeError, ImmutableError, UnknownAttributeError
 
@@ -27,7 +27,8 @@ class GradOf:
                 f"x.grad(grads): expected what backward() returned, got "
                 f"{'nothing' if grads is None else type(grads).__name__}: {_READ_GRAD}."
             )
-        return grads.get(self.__self__)
+        read = getattr(type(grads), "_read", None)
+        return grads.get(self.__self__) if read is None else read(grads, self.__self__)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -100,3 +101,18 @@ class Count(int):
 
     def __reduce__(self) -> Any:
         return int, (int(self),)
+
+
+class NoArithmetic:
+    """What is made of tensors and is none: `2 * grads` says how to get it."""
+
+    __slots__ = ()
+    _instead: ClassVar[str]
+
+    if not TYPE_CHECKING:  # type checkers are to see that there is none
+
+        def _refuse(self, *others):
+            raise ArgumentTypeError(f"{type(self).__name__} has no arithmetic: {self._instead}.")
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
+        __pow__ = __matmul__ = __rmatmul__ = __abs__ = _refuse

@@ -144,6 +144,8 @@ _MODULE = {
     "bind": "model(x): a model holds its parameters",
 }
 
+_MODES = "model = model.valid() to evaluate, model = model.train() to train"
+
 _TORCH_NAMES = {
     "functad": {
         **dict.fromkeys(("FloatTensor", "DoubleTensor", "HalfTensor"), "fd.tensor(data, dtype='float32') or the like"),
@@ -151,6 +153,11 @@ _TORCH_NAMES = {
         "BoolTensor": "fd.tensor(data, dtype=bool)",
         "print": "print(x) in eager code; of a compiled function return the value, and print it outside",
         **{name: f"fd.numpy.{name}" for name in ("nan", "inf", "pi", "e", "linalg", "fft")},
+        "config": "fd.enable_x64(), fd.set_default_device(device), and jax.config for what is JAX's",
+        "scipy": "fd.special, fd.numpy.linalg, fd.numpy.fft",
+        "jax": "import jax; fd.from_jax(f) for a JAX function, x.jax() for an array",
+        "autodiff": "x.autodiff(), or device=fd.Device.cpu().autodiff()",
+        **dict.fromkeys(("SGD", "Adam", "AdamW", "Optimizer"), "fd.optim.adam(1e-3) or the like"),
         "newaxis": "None, as in x[:, None], or fd.numpy.newaxis",
         "norm": "fd.numpy.linalg.norm(x)",
         "jacobian": "fd.jacrev(f), or fd.jacfwd(f) for more outputs than inputs",
@@ -290,6 +297,17 @@ _TORCH_NAMES = {
         "manual_seed": "fd.seed(0)",
         "seed": "fd.seed(0)",
     },
+    "functad.tree": {
+        "structure": "fd.tree.flatten(tree)[1]",
+        "reduce": "functools.reduce(f, fd.tree.leaves(tree))",
+        "all": "all(fd.tree.leaves(tree))",
+        **dict.fromkeys(("tree_map", "multimap"), "fd.tree.map(f, tree)"),
+        **dict.fromkeys(
+            ("map_with_path", "flatten_with_path", "leaves_with_path"),
+            "fd.tree.paths(tree) beside fd.tree.leaves(tree)",
+        ),
+        "zeros_like": "fd.tree.map(fd.zeros_like, tree)",
+    },
     "functad.numpy": {
         "flatten": "x.reshape(-1)",
         "random": "fd.random, whose functions take a key: fd.random.normal(fd.random.key(0), shape)",
@@ -345,6 +363,24 @@ def missing_part(kind: str, name: str, have: Iterable[str], unfinished: bool) ->
     )
 
 
+def setting_part(name: str, fields: Iterable[str]) -> str:
+    """What to write instead of assigning to a name of a Module that is made."""
+    known = {"training": _MODES, "train": _MODES}.get(name, _MODULE.get(name))
+    if name in fields:
+        return (
+            f"instead of model.{name} = value write model = model.replace({name}=value), or for a part of a part "
+            "model = model.replace({'layers.0.weight': value})"
+        )
+    if known:
+        return f"instead of model.{name} = value write {known}"
+    near = difflib.get_close_matches(name, list(fields), 1)
+    meant = f"did you mean {near[0]!r}" if near else f"its fields are {', '.join(fields) or 'none'}"
+    return (
+        f"model.{name} = value cannot be, and {name!r} is no field that model.replace could change; {meant}. What a model "
+        "has, its class says: fields are assigned in __init__, methods defined"
+    )
+
+
 def missing_name(module: str, name: str, have: Iterable[str] = ()) -> UnknownAttributeError:
     """The error for a name that a module of functad lacks: what to write, where it is, or what is spelled like it."""
     hint, known = "", _TORCH_NAMES.get(module, {})
@@ -361,6 +397,12 @@ def missing_name(module: str, name: str, have: Iterable[str] = ()) -> UnknownAtt
         elif near:
             hint = f"; did you mean {near[0]!r}?"
     return UnknownAttributeError(f"{module} has no {name!r}{hint}{'' if hint.endswith('?') else '.'}")
+
+
+def home_of(name: str) -> str | None:
+    """Where a function of a name is here: `fd.special.expit`."""
+    found = [there for path, there in _ELSEWHERE if _has(path, name)]
+    return f"{found[0]}.{name}" if found else None
 
 
 def known_name(module: str, name: str) -> str | None:

@@ -139,13 +139,26 @@ def unknown_argument(error: TypeError) -> str | None:
     return None if found is None else found[1]
 
 
-def called_wrong(error: TypeError, what: str) -> ArgumentTypeError | None:
-    """The same for a call that was made one frame further in."""
+def called_wrong(error: TypeError, what: str, forward: Callable[..., Any]) -> ArgumentTypeError | None:
+    """The same for a call that was made one frame further in, of a method."""
     trace = error.__traceback__
     if isinstance(error, ArgumentTypeError) or trace is None or trace.tb_next is not None:
         return None
-    found = _UNKNOWN.search(str(error))
-    return better_error(error, what) if found is not None else None
+    text = str(error)
+    if _UNKNOWN.search(text) is not None:
+        return better_error(error, what) or ArgumentTypeError(f"{what}: its forward takes {_call(forward)}: {text}.")
+    gone, count = _MISSING.search(text), _COUNT.search(text)
+    if gone is None and count is None:
+        return None
+    given = f"{gone[1]} must be given" if gone is not None else "more were given by position"
+    return ArgumentTypeError(f"{what}: its forward takes {_call(forward)}, and {given}.")
+
+
+def _call(method: Callable[..., Any]) -> str:
+    """The arguments of a method as code: `(x, *, key=None)`."""
+    found = inspect.signature(method)
+    bare = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=bare, return_annotation=found.empty))
 
 
 def explained(fn: F, too_many: str | None = None, missing: str | None = None) -> F:

@@ -18,6 +18,7 @@ import numpy as np
 from functad import tree
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError
+from functad.hints import home_of
 
 STANDARD_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """The versions of the array API standard that `functad.numpy` fulfils."""
@@ -134,10 +135,12 @@ def _on_values(call: Callable[..., Any], name: str, args: Any, kwargs: dict[str,
         if not isinstance(x, Handle):
             return x
         if x._moves():  # type: ignore[attr-defined]
+            whole = f"np.{name}" if hasattr(np, name.partition(".")[0]) else name
+            ours = home_of(name)
             raise ArgumentTypeError(
-                f"np.{name}: functad has no such function for these arguments, and computing it in NumPy would cut the "
-                "gradient of a tracked tensor silently. Compose it from functad functions, or say that the cut is "
-                "meant: x.numpy()."
+                f"{whole}: {'' if ours else 'functad has no such function for these arguments, and '}computing it in NumPy would "
+                f"cut the gradient of a tracked tensor silently. {f'Write {ours}(...)' if ours else 'Compose it from functad functions'}"
+                ", or say that the cut is meant: x.numpy()."
             )
         return x.numpy()  # type: ignore[attr-defined]
 

@@ -9,6 +9,9 @@
 ((8, 4), 96)
 """
 
+from typing import TYPE_CHECKING
+
+from functad.hints import missing_name
 from functad.ops.quantize import QuantScheme, QuantTensor, quantize, quantize_dynamic
 
 __all__ = ["QuantScheme", "QuantTensor", "quantize", "quantize_dynamic"]
@@ -16,3 +19,9 @@ __all__ = ["QuantScheme", "QuantTensor", "quantize", "quantize_dynamic"]
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise missing_name(__name__, name, __dir__())

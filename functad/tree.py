@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import jax
@@ -18,6 +18,7 @@ import optree
 
 from functad.dispatch import Handle
 from functad.errors import StructureError
+from functad.hints import missing_name
 
 __all__ = ["flatten", "is_leaf", "leaves", "map", "paths", "register", "unflatten"]
 
@@ -269,3 +270,9 @@ def flatten_as_jax(tree: Any) -> tuple[list[Any], Any]:
 
 def __dir__() -> list[str]:
     return [*__all__, "__doc__", "__file__", "__name__"]
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise missing_name(__name__, name, __dir__())

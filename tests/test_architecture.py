@@ -19,12 +19,12 @@ from functad.transforms.vmap import vmap
 ROOT = Path(fd.__file__).parent
 
 LAYERS = (
-    ("errors", "generator", "habits", "keywords", "levels", "source"),
+    ("errors", "generator", "habits", "hints", "keywords", "levels", "source"),
     ("dtypes", "device"),
     ("dispatch",),
     ("tree",),
     ("ops",),
-    ("hints", "printing", "protocols", "operators", "methods", "values"),
+    ("printing", "protocols", "operators", "methods", "values"),
     ("tensor",),
     ("tape", "gradients"),
     ("backends",),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 import pickle
 
 import jax
 import numpy as np
 import pytest
+import scipy.special
 
 import functad as fd
 from functad import nn
@@ -225,6 +227,67 @@ REFUSED = {
     "TrainState": (lambda h: fd.TrainState, "opt.step"),
     "Optimizer(model, tx)": (lambda h: fd.optim.Optimizer(h.model, 1), "fd.optim.adam(1e-3)"),
     "eval_shape": (lambda h: fd.eval_shape, "model.summary(x)"),
+    # what looks as if it changed or computed
+    "seq.append(layer)": (lambda h: nn.Sequential(h.model).append(nn.ReLU()), "model = nn.Sequential(*model, layer)"),
+    "seq.extend(layers)": (lambda h: nn.Sequential(h.model).extend([nn.ReLU()]), "nn.Sequential(*model, layer)"),
+    "seq.insert(i, layer)": (lambda h: nn.Sequential(h.model).insert(0, nn.ReLU()), "*model[:i], layer, *model[i:]"),
+    "seq.pop()": (lambda h: nn.Sequential(h.model).pop(), "nn.Sequential(*model[:i], *model[i + 1:])"),
+    "del seq[0]": (lambda h: operator.delitem(nn.Sequential(h.model), 0), "*model[i + 1:]"),
+    "seq[1] =": (
+        lambda h: operator.setitem(nn.Sequential(h.model, h.model), 1, nn.ReLU()),
+        "model.replace({'layers.1'",
+    ),
+    "seq['a'] =": (
+        lambda h: operator.setitem(nn.Sequential({"b": h.model, "a": h.model}), "a", h.model),
+        "model.replace({'layers.1': layer})",
+    ),
+    "seq(x, key)": (
+        lambda h: nn.Sequential(h.model)(h.x, fd.random.key(0)),
+        "its forward takes (x, *, key=None), and more",
+    ),
+    "model()": (lambda h: h.model(), "Linear: its forward takes (x), and 'x' must be given"),
+    "model(x, foo=)": (lambda h: h.model(h.x, foo=1), "Linear: its forward takes (x): "),
+    "model.training =": (lambda h: setattr(h.model, "training", False), "write model = model.valid() to evaluate"),
+    "model.train =": (lambda h: setattr(h.model, "train", False), "write model = model.valid() to evaluate"),
+    "model.requires_grad =": (
+        lambda h: setattr(h.model, "requires_grad", False),
+        "write model = model.train() or model",
+    ),
+    "model.weights =": (lambda h: setattr(h.model, "weights", 0), "did you mean 'weight'"),
+    "model.forward =": (
+        lambda h: setattr(h.model, "forward", abs),
+        "its fields are in_features, out_features, weight, bias",
+    ),
+    "grads * 0.5": (lambda h: h.loss().backward() * 0.5, "g = grads.tree(model)"),
+    "0.5 * grads": (lambda h: 0.5 * h.loss().backward(), "fd.tree.map(lambda g: 0.5 * g, g)"),
+    "grads + grads": (lambda h: h.loss().backward() + h.loss().backward(), "fd.optim.GradientsAccumulator()"),
+    "x * grads": (lambda h: h.x * h.loss().backward(), "got a Gradients; it is looked up by tensor"),
+    "tree.map(f, grads)": (lambda h: fd.tree.map(lambda g: -g, h.loss().backward()), "grads.tree(model)"),
+    "params * 0.5": (
+        lambda h: fd.optim.GradientsParams.from_grads(h.loss().backward(), h.model) * 0.5,
+        "grads.map(lambda g: 0.5 * g)",
+    ),
+    "model * 0.5": (lambda h: h.model * 0.5, "fd.tree.map(lambda x: 0.5 * x, m)"),
+    "x - None": (
+        lambda h: h.x - None,
+        "x.grad(grads) is None where there is no gradient, and grads.explain(x) says why",
+    ),
+    # names, and arguments in another order
+    "fd.config": (lambda h: fd.config, "fd.enable_x64()"),
+    "fd.scipy": (lambda h: fd.scipy, "fd.special, fd.numpy.linalg"),
+    "fd.Adam": (lambda h: fd.Adam, "fd.optim.adam(1e-3)"),
+    "tree.structure": (lambda h: fd.tree.structure, "fd.tree.flatten(tree)[1]"),
+    "tree.reduce": (lambda h: fd.tree.reduce, "functools.reduce(f, fd.tree.leaves(tree))"),
+    "tree.tree_map": (lambda h: fd.tree.tree_map, "fd.tree.map(f, tree)"),
+    "tree.leave": (lambda h: fd.tree.leave, "did you mean 'leaves'"),
+    "linalg.nrm": (lambda h: fd.numpy.linalg.nrm, "did you mean 'norm'"),
+    "state.count": (lambda h: h.opt.init(h.model).count, "counts and moments, is in state.tree"),
+    "state.learning_rate": (lambda h: h.opt.init(h.model).learning_rate, "write state.hyperparams"),
+    "state.state_dict()": (lambda h: h.opt.init(h.model).state_dict(), "fd.save(state, path)"),
+    "state[0]": (lambda h: h.opt.init(h.model)[0], "state.tree[0]"),
+    "scipy.special.expit(w)": (lambda h: scipy.special.expit(h.w), "expit: computing it in NumPy would cut"),
+    "scipy.special.expit(w), ours": (lambda h: scipy.special.expit(h.w), "Write fd.special.expit(...), or say"),
+    "load(value)": (lambda h: fd.load({"model": h.model}), "fd.load(path, like=value)"),
     "dataclasses.replace": (lambda h: dataclasses.replace(h.model, bias=None), "model.replace(weight=value)"),
 }
 
@@ -284,3 +347,33 @@ def test_a_header_may_be_as_long_as_a_pickle_begins(tmp_path):
 def test_functions_that_explain_their_arguments_are_found_by_name(fn):
     assert pickle.loads(pickle.dumps(fn)) is fn
     assert "axis" in inspect.signature(fn).parameters
+
+
+def test_the_gradient_of_an_intermediate_is_none_and_a_warning_says_why():
+    """w = w - 0.1 * w.grad(grads) in a loop: the second time w is an intermediate, and 0.1 * None says nothing."""
+    w = fd.tensor([1.0, 2.0], device=DEVICE).require_grad()
+    w = w - 0.1 * w.grad((w * w).sum().backward())
+    grads = (w * w).sum().backward()
+    with pytest.warns(
+        fd.errors.IntermediateGradientWarning, match=r"\(2,\) is an intermediate.*w = \(w\.inner\(\) - rate"
+    ):
+        assert w.grad(grads) is None
+    assert grads.get(w) is None  # asked for without a word
+    assert fd.ones(2).grad(grads) is None
+    w = (w.inner() - 0.1 * w.inner()).autodiff().require_grad()
+    assert w.grad((w * w).sum().backward()) is not None
+
+
+def test_load_takes_both_orders(here, tmp_path):
+    fd.save(tmp_path / "a", {"model": here.model})
+    found = fd.load({"model": here.model}, tmp_path / "a")["model"]
+    assert (found.weight == here.model.weight).all().item()
+
+
+def test_models_are_made_of_others(here):
+    model = nn.Sequential(here.model, nn.ReLU())
+    longer = nn.Sequential(*model[:1], nn.Tanh(), *model[1:])
+    assert [type(layer).__name__ for layer in longer] == ["Linear", "Tanh", "ReLU"]
+    named = nn.Sequential({"a": nn.ReLU()})
+    assert nn.Sequential({**dict(zip(named.names, named, strict=True)), "b": nn.Tanh()}).names == ("a", "b")
+    assert type(model.replace({"layers.1": nn.Tanh()})[1]) is nn.Tanh

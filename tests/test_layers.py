@@ -149,7 +149,6 @@ def test_sequential_is_indexed_sliced_and_named():
     assert model["up"] is model[0]
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU"]
     assert len(model[:1]) == 1 and model[:1]["up"] is model[0]
-    assert len(nn.Sequential(nn.ReLU()).append(nn.Tanh())) == 2
     short = nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU())[:2]
     assert len(short) == 2  # once a Sequential in a Sequential
     assert isinstance(short[1], nn.Tanh)
@@ -342,3 +341,38 @@ def test_torch_names_the_layers_of_a_sequential_as_its_own():
         assert new.tolist() == old.tolist()
     with pytest.raises(fd.errors.RecordError, match=r"missing in the file: layers\.0\.weight"):
         model.load({k: v for k, v in weights.items() if k != "0.weight"})
+
+
+# --- running statistics that were never learned
+
+
+@pytest.mark.parametrize("style", ["object", "functional"])
+@pytest.mark.parametrize(
+    "kind",
+    [nn.BatchNorm1d, lambda n, device: nn.InstanceNorm1d(n, affine=True, track_running_stats=True, device=device)],
+)
+def test_a_norm_that_was_trained_without_its_statistics_says_so(device, style, kind):
+    """After training by model(x) alone, valid() normalized by zeros and ones."""
+    norm = kind(2, device=device.autodiff() if style == "object" else device)
+    x = fd.tensor(np.arange(12.0).reshape(2, 2, 3), device=device)
+    norm.valid()(x)  # a new one is what it is
+    opt = fd.optim.sgd(0.1)
+
+    def loss(m):
+        y, m = m.call_and_update(x)
+        return (y * x).sum(), m
+
+    def trained(update):
+        if style == "object":
+            value, moved = loss(norm)
+            grads = value.backward()
+        else:
+            (_, moved), grads = fd.value_and_grad(loss, has_aux=True)(norm)
+        return opt.step(moved if update else norm, grads, opt.init(norm))[0]
+
+    model = trained(False).valid()
+    with pytest.warns(fd.errors.UnlearnedStatisticsWarning, match=r"model = model\.call_and_update\(x\)"):
+        model(x)
+    model(x)  # once
+    fd.jit(lambda m, x: m(x))(trained(False).valid(), x)
+    trained(True).valid()(x)

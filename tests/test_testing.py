@@ -61,6 +61,11 @@ def matrix_product(xp, x, y):
 # --- check_grads: right functions
 
 
+def test_one_mode_may_be_named_alone():
+    check_grads(lambda x: x * x, (fd.tensor([3.0]),), modes="rev")
+    check_grads(lambda x: x * x, (fd.tensor([3.0]),), modes="fwd")
+
+
 def test_passes_for_pytrees_in_and_out(device):
     w = fd.tensor(np.array([[0.5, -1.5], [2.0, 1.0]], np.float32), device=device)
     b = fd.tensor(np.array([0.1, 0.2], np.float32), device=device)

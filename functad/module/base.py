@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_trans
 
 from functad import tree
 from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, MissingForwardError
-from functad.hints import missing_part
+from functad.habits import NoArithmetic
+from functad.hints import missing_part, setting_part
 from functad.keywords import better_error, called_wrong, explained, unknown_argument
 from functad.module import files, modes, show, updates
 from functad.module.fields import field, specs_of
@@ -35,9 +36,10 @@ class ModuleType(ABCMeta):
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
         """A class of Modules."""
         kind: Any = super().__new__(cls, name, bases, namespace, **kwargs)
+        derived = any(isinstance(base, ModuleType) for base in bases)  # from Module, which itself is made here too
         if "__init__" in namespace:
-            kind._by_hand = bool(bases)
-        if bases:
+            kind._by_hand = derived
+        if derived:
             dataclasses.dataclass(init=not kind._by_hand, repr=False, eq=False)(kind)
             for taken in sorted(_RESERVED & {f.name for f in dataclasses.fields(kind)}):
                 _refuse_name(name, taken)
@@ -115,7 +117,7 @@ def _finish(module: Any, training: bool) -> None:
     seal(module, layout, children)
 
 
-class Module(metaclass=ModuleType):
+class Module(NoArithmetic, metaclass=ModuleType):
     """A model or a part of one: fields and a `forward`.
 
     Write it as a dataclass, or with an `__init__` that assigns fields. Fields that are Params,
@@ -140,6 +142,10 @@ class Module(metaclass=ModuleType):
     """
 
     __slots__ = ("__dict__", "__weakref__", "_children", "_layout")
+    _instead: ClassVar[str] = (
+        "it is a pytree, and so is its gradient. fd.tree.map(lambda x: 0.5 * x, m) and fd.tree.map(lambda x, y: x + y, m, n) "
+        "compute with all its tensors, model.map(lambda p: 0.5 * p) with its parameters"
+    )
     _is_module: ClassVar[bool] = True
     _by_hand: ClassVar[bool] = False
     _specs: ClassVar[dict[str, Any]] = {}
@@ -160,7 +166,7 @@ class Module(metaclass=ModuleType):
         try:
             return self.forward(*args, **kwargs)
         except TypeError as error:
-            better = called_wrong(error, type(self).__name__)
+            better = called_wrong(error, type(self).__name__, self.forward)
             if better is None:
                 raise
             raise better from None
@@ -176,9 +182,7 @@ class Module(metaclass=ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if self._layout is not None:
             raise ImmutableError(
-                f"{type(self).__name__} is immutable once it is made: instead of model.{name} = value write "
-                f"model = model.replace({name}=value), or for a part of a part "
-                "model = model.replace({'layers.0.weight': value})."
+                f"{type(self).__name__} is immutable once it is made: {setting_part(name, self._layout.static)}."
             )
         if name in _RESERVED:
             _refuse_name(type(self).__name__, name)

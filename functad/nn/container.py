@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from functad.dispatch import Handle
-from functad.errors import ArgumentError, ArgumentTypeError
+from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import keys_for
@@ -22,7 +22,7 @@ class Sequential(Module):
         layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers, for `model["name"]`
             and torch's files. Paths have the numbers all the same: `"layers.0.weight"`.
 
-    A `key=` is split among the layers that draw from one.
+    A `key=` is split among the layers that draw from one. `nn.Sequential(*model, layer)` is a longer model.
 
     >>> import functad as fd
     >>> k1, k2 = fd.random.split(fd.random.key(0))
@@ -54,11 +54,24 @@ class Sequential(Module):
             x = layer(x, **with_key)
         return x
 
-    def append(self, layer: Any) -> Sequential:
-        """A copy with one more layer at its end."""
-        if self.names is not None:
-            raise ArgumentError("Sequential.append: its layers have names; write Sequential({**old, name: layer}).")
-        return Sequential(*self.layers, layer)
+    if not TYPE_CHECKING:  # type checkers are to see that these are missing
+
+        def append(self, *layers):
+            """Raise: a model does not change."""
+            _refuse("nn.Sequential(*model, layer)", "nn.Sequential({**dict(zip(model.names, model)), 'name': layer})")
+
+        def insert(self, *layers):
+            """Raise: a model does not change."""
+            _refuse("nn.Sequential(*model[:i], layer, *model[i:])")
+
+        def __delitem__(self, place=-1):
+            _refuse("nn.Sequential(*model[:i], *model[i + 1:])")
+
+        def __setitem__(self, place, layer):
+            i = self.names.index(place) if place in (self.names or ()) else place
+            _refuse(f"model.replace({{'layers.{i}': layer}})")
+
+        extend, pop = append, __delitem__
 
     def __getitem__(self, place: int | slice | str) -> Any:
         if isinstance(place, str):
@@ -77,6 +90,10 @@ class Sequential(Module):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.layers)
+
+
+def _refuse(*forms: str) -> NoReturn:
+    raise ImmutableError(f"Sequential is immutable: write model = {', or model = '.join(forms)}.")
 
 
 class Identity(Module):

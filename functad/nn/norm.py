@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import jax
+import numpy as np
+
 from functad.device import Device
-from functad.errors import ShapeError
+from functad.dispatch import Handle, tracing
+from functad.errors import ShapeError, UnlearnedStatisticsWarning
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, entered
 from functad.param import Param
+from functad.source import warn
 from functad.tensor import Tensor
 
 
@@ -183,6 +188,27 @@ class _Running(Module):
         if x.shape[1] != self.num_features:
             raise ShapeError(f"{name}: x of shape {x.shape} has {x.shape[1]} channels, the layer {self.num_features}.")
 
+    def _check_learned(self) -> None:
+        """Warn once if the layer was trained, as its scale and offset show, and its running statistics have not moved."""
+        if "_was_learned" in self.__dict__ or tracing.get() is not None or self.weight is None or self.bias is None:
+            return
+        state = (self.num_batches_tracked, self.running_mean, self.running_var, self.weight, self.bias)
+        arrays = [getattr(x, "_known_value", None) for x in state]
+        if any(isinstance(x, (jax.core.Tracer, Handle)) for x in arrays):
+            return
+        self.__dict__["_was_learned"] = True
+        if any(x is None for x in arrays):  # it is recorded and has not run: something moved it
+            return
+        count, mean, var, weight, bias = map(np.asarray, arrays)
+        if not count and not mean.any() and (var == 1).all() and (bias.any() or (weight != weight[0]).any()):
+            warn(
+                f"{type(self).__name__}: it was trained, and is evaluated with the running statistics that it was made with "
+                "(num_batches_tracked is 0). A Module does not change: in training take the one with new statistics from "
+                "each call, y, model = model.call_and_update(x), inside fd.grad as aux. A layer without them "
+                "(track_running_stats=False) always normalizes by the batch.",
+                UnlearnedStatisticsWarning,
+            )
+
     def _learn(self, x: Any, with_stats: Any) -> Any:
         """Normalize by the batch's own statistics and note how the running ones move."""
         old = [self.latest(name) for name in ("running_mean", "running_var", "num_batches_tracked")]
@@ -216,6 +242,8 @@ class _BatchNorm(_Running):
         if self.training and self.running_mean is not None:
             return self._learn(x, F.batch_norm_with_stats)
         by_batch = self.running_mean is None
+        if not by_batch:
+            self._check_learned()
         return F.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, training=by_batch, eps=self.eps
         )
@@ -225,7 +253,8 @@ class BatchNorm1d(_BatchNorm):
     """Zero mean and unit variance of each channel over the batch (Ioffe and Szegedy 2015); torch's arguments.
 
     In training it normalizes by the batch; after `model.valid()` by running statistics. They are
-    buffers, and a Module does not change: take the moved ones from `call_and_update`.
+    buffers, and a Module does not change: take the moved ones from `call_and_update`. A layer that was
+    trained without it gives an `UnlearnedStatisticsWarning` when it is evaluated.
 
     Args:
         num_features: how many channels, axis 1 of what it takes.
@@ -294,6 +323,7 @@ class _InstanceNorm(_Running):
             return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
         if self.training:
             return self._learn(x, F.instance_norm_with_stats)
+        self._check_learned()
         return F.instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, use_input_stats=False, eps=self.eps
         )

@@ -8,6 +8,9 @@ Single precision stays single. Real input is fine wherever complex is expected.
 [1.0, 1.0, 1.0]
 """
 
+from typing import TYPE_CHECKING
+
+from functad.hints import missing_name
 from functad.ops import (
     fft,
     fft2,
@@ -37,3 +40,9 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise missing_name(__name__, name, __dir__())

@@ -13,13 +13,14 @@ raising an error would have to wait for the values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from functad import dtypes, ops
 from functad.dispatch import base_backend, bind
 from functad.errors import ShapeError
+from functad.hints import missing_name
 from functad.ops import (
     block_diag,
     cho_factor,
@@ -170,3 +171,9 @@ def _matrices(x: Any, where: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers are to see that the name is missing
+
+    def __getattr__(name):
+        raise missing_name(__name__, name, __dir__())

@@ -13,6 +13,7 @@ from functad.device import Device
 from functad.dispatch import Handle, base_backend
 from functad.dtypes import DType
 from functad.errors import ArgumentTypeError, DTypeError
+from functad.habits import NoArithmetic
 
 Promote = Literal["numeric", "count", "float", "compare", "logical", "bits", "same"]
 """How an op unifies dtypes: `count` also turns bools into integers, `float` integers into floats, `logical` everything into
@@ -64,7 +65,11 @@ def as_array(x: Any, where: str) -> Any:
             raise DTypeError(
                 f"{where}: the value {max(array.flat, key=abs)} fits no integer dtype; write it as a float."
             )
-    raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {x!r} of type {type(x).__name__}.")
+    hint = "; x.grad(grads) is None where there is no gradient, and grads.explain(x) says why" if x is None else ""
+    if isinstance(x, NoArithmetic):
+        hint = f"; {x._instead}"
+    shown = f"a {type(x).__name__}" if hint and x is not None else f"{x!r} of type {type(x).__name__}"
+    raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {shown}{hint}.")
 
 
 def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:

@@ -17,6 +17,7 @@ from functad.errors import (
     StructureError,
 )
 from functad.gradients import Gradients
+from functad.habits import NoArithmetic
 from functad.module import Module
 from functad.module.layout import Found, walk, walk_tree
 from functad.ops.operand import operand
@@ -32,7 +33,7 @@ class MissingGradientsWarning(FunctadWarning):
     """Parameters that are to be trained and have no gradient."""
 
 
-class GradientsParams:
+class GradientsParams(NoArithmetic):
     """The gradients of a Module's parameters, by `ParamId`.
 
     >>> import functad as fd
@@ -43,6 +44,10 @@ class GradientsParams:
     """
 
     __slots__ = ("_gradients",)
+    _instead = (
+        "it is looked up by Param. grads.map(lambda g: 0.5 * g) scales it, fd.optim.GradientsAccumulator() sums several, and "
+        "grads.tree(model) has them as a pytree"
+    )
 
     def __init__(self, gradients: Mapping[ParamId, Tensor] | None = None):
         self._gradients: dict[ParamId, Tensor] = dict(gradients or {})

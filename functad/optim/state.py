@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from functad import tree
 from functad.dispatch import Handle, base_tensor, tracing
-from functad.errors import ArgumentError, ImmutableError
+from functad.errors import ArgumentError, ArgumentTypeError, ImmutableError, UnknownAttributeError
 from functad.ops.operand import operand
 from functad.records.structure import CODECS
+
+_INSIDE = {
+    "state_dict": "fd.save(state, path)",
+    "load_state_dict": "state = fd.load(path, like=opt.init(model))",
+    "replace": "state = state.with_hyperparams(learning_rate=value)",
+}
 
 
 class Form:
@@ -72,6 +78,22 @@ class OptState:
             f"an optimiser's state is immutable: instead of state.{name} = value write "
             "state = state.with_hyperparams(learning_rate=value)."
         )
+
+    if not TYPE_CHECKING:  # type checkers are to see that these are missing
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(f"an OptState has no attribute {name!r}")
+            known = "state.hyperparams, a dict" if name in ("learning_rate", "lr") else _INSIDE.get(name)
+            raise UnknownAttributeError(
+                f"an optimiser's state has no attribute {name!r}; "
+                f"{'write ' + known if known else 'what optax keeps, counts and moments, is in state.tree'}."
+            )
+
+        def __getitem__(self, place):
+            raise ArgumentTypeError(
+                f"an optimiser's state is no sequence: optax's own is state.tree: state.tree[{place!r}]."
+            )
 
     @property
     def tree(self) -> Any:

@@ -75,6 +75,13 @@ def load(path: Any, like: Any = None, device: Device | None = None) -> Any:
     >>> found["step"], (found["model"].weight == model.weight).all().item()
     (3, True)
     """
+    if isinstance(like, (str, os.PathLike)) and not isinstance(path, (str, os.PathLike)):
+        path, like = like, path  # the other order
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"load: path must be the name of a file, got a {type(path).__name__}. Write value = fd.load(path, like=value), or "
+            "for the weights of a model model = model.load(path)."
+        )
     reader = Reader(path)
     if "structure" not in reader.about:
         raise RecordError(

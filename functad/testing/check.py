@@ -22,7 +22,7 @@ def check_grads(
     fn: Callable[..., Any],
     args: Sequence[Any],
     order: int = 2,
-    modes: Sequence[Mode] = ("rev", "fwd"),
+    modes: Mode | Sequence[Mode] = ("rev", "fwd"),
     eps: float | None = None,
     atol: float | None = None,
     rtol: float | None = None,
@@ -40,7 +40,7 @@ def check_grads(
         fn: a function of tensors that returns a tensor or a pytree of them.
         args: its positional arguments, each a tensor, array, number or pytree. Integers are held.
         order: how often to differentiate; order 2 also checks both modes of both derivatives.
-        modes: "rev" for reverse mode, "fwd" for forward mode.
+        modes: "rev" for reverse mode, "fwd" for forward mode, or both in a tuple.
         eps: the step of the differences, relative to numbers above 1.
         atol: the absolute tolerance. It, `eps` and `rtol` are chosen by the precision of the outputs.
         rtol: the relative tolerance.
@@ -59,6 +59,7 @@ def check_grads(
         raise ArgumentTypeError(
             f"{where}: args must be a tuple of fn's arguments, got {type(args).__name__}; write (x,)."
         )
+    modes = (modes,) if isinstance(modes, str) else tuple(modes)
     if not modes or any(mode not in ("rev", "fwd") for mode in modes):
         raise ArgumentError(f"{where}: modes must be some of 'rev' and 'fwd', got {modes!r}.")
     if order < 1:
