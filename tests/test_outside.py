@@ -1,180 +1,157 @@
-"""What a function reaches from outside by something that is no op: `detach` and its like, values that are read."""
+"""Indices outside their axis: eager code raises; where they have no values the functions do as JAX's do."""
 
-import functools
+import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import functad as fd
-import functad.numpy as fnp
-from functad import errors, hessian, jvp, vjp, vmap
+from functad import nn
+from functad import numpy as fnp
+from functad.nn import functional as F
 
-grad = fd.grad
-T = np.array([1.0, 2.0, 3.0])
-CUTS = {
-    "stop_gradient": fd.stop_gradient,
-    "detach": fd.Tensor.detach,
-    "without_autodiff": fd.Tensor.without_autodiff,
-    "inner": fd.Tensor.inner,
-    "copied": lambda w: w.autodiff().without_autodiff(),
-    "a leaf of its own": lambda w: w.detach().autodiff().require_grad(),
-}
-STATES = {
-    "plain": fd.tensor,
-    "constant": lambda v: fd.tensor(v).autodiff(),
-    "tracked": lambda v: fd.tensor(v).autodiff().require_grad(),
-    "intermediate": lambda v: fd.tensor(v).autodiff().require_grad() * 1.0,
-    "parameter": fd.Param,
-    "tracked parameter": lambda v: fd.Param(v, device=fd.Device.default().autodiff()),
-}
+NAN = math.nan
+DEVICES = [pytest.param(fd.Device.cpu(), id="xla"), pytest.param(fd.Device.numpy(), id="numpy")]
 
 
-def ruled(make):
-    def wrap(f):
-        op = make(f)
-        if make is fd.custom_vjp:
-            op.defvjp(lambda x: (f(x), x), lambda x, g: (g * x,))
-        else:
-            op.defjvp(lambda p, t: (f(p[0]), t[0] * p[0]))
-        return op
-
-    return wrap
-
-
-WRAPS = {
-    "jit": fd.jit,
-    "checkpoint": fd.checkpoint,
-    "custom_vjp": ruled(fd.custom_vjp),
-    "custom_jvp": ruled(fd.custom_jvp),
-    "scan": lambda f: lambda x: fd.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
-    "cond": lambda f: lambda x: fd.cond(x > -9.0, f, f, x),
-    "fori_loop": lambda f: lambda x: fd.fori_loop(0, 1, lambda i, c: f(c), x),
-}
-
-
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("make", STATES.values(), ids=STATES)
-def test_a_tensor_that_is_cut_off_inside_is_read_again_at_each_call(cut, make, device):
-    """Under jit `w.detach()` made a tensor that was compiled in: w = w - rate * g went unseen (a frozen target network)."""
-    with fd.set_default_device(device):
-        w = make(2.0)
-        step = fd.jit(lambda x: x * cut(w))
-        looped = fd.jit(lambda x: fd.scan(lambda c, _: (c * cut(w), None), x, None, length=1)[0])
-        again = fd.jit(lambda x: fd.checkpoint(lambda c: c * cut(w))(x) * 1.0)
-        slope = grad(fd.jit(lambda x: x * cut(w)))
-        assert [f(1.0).item() for f in (step, step, looped, again, slope)] == [2] * 5
-        w = make(5.0)
-        assert [f(1.0).item() for f in (step, step, looped, again, slope)] == [5] * 5
-
-
-@pytest.mark.parametrize(
-    "again",
-    [lambda w: w.set_require_grad(False), lambda w: w.autodiff().set_require_grad(True), lambda w: fd.jit(lambda: w)()],
-)
-def test_a_leaf_in_another_state_is_read_again_at_each_call(again):
-    w = fd.tensor(2.0).autodiff()
-    step = fd.jit(lambda x: x * again(w))
-    assert step(1.0).item() == 2
-    w = fd.tensor(5.0).autodiff()
-    assert step(1.0).item() == 5
-
-
-def test_a_parameter_of_a_model_is_read_again_however_it_is_reached():
-    model = fd.nn.Linear(1, 1, bias=False)
-    step = fd.jit(lambda x: x * model.weight.value.sum() + model.weight.detach().sum() + model.weight.autodiff().sum())
-    model = model.replace(weight=fd.ones((1, 1)))
-    assert step(1.0).item() == 3
-    model = model.replace(weight=fd.full((1, 1), 2.0))
-    assert step(1.0).item() == 6
+def array(*data, device):
+    return fd.tensor(list(data), device=device)
 
 
 READS = {
-    "item": fd.Tensor.item,
-    "float": float,
-    "numpy": fd.Tensor.numpy,
-    "jax": fd.Tensor.jax,
-    "asarray": np.asarray,
-    "tolist": fd.Tensor.tolist,
-    "range": lambda w: sum(1.0 for _ in range(int(w))),
+    "x[i]": (lambda x, i: x[i], lambda x, i: x[i]),
+    "at.get": (lambda x, i: x.at[i].get(), lambda x, i: x.at[i].get()),
+    "take": (fnp.take, jnp.take),
+    "take of 0-d": (lambda x, i: fnp.take(x, i[0]), lambda x, i: jnp.take(x, i[0])),
+    "x.take": (lambda x, i: x.take(i, 0), jnp.take),
+    "take_along_axis": (lambda x, i: fnp.take_along_axis(x, i, 0), lambda x, i: jnp.take_along_axis(x, i, 0)),
+    "gather": (lambda x, i: x.gather(0, i), lambda x, i: jnp.take_along_axis(x, i, 0)),
+    "index_select": (lambda x, i: x.index_select(0, i), jnp.take),
+    "take of ints": (lambda x, i: fnp.take(x.astype("int32"), i), lambda x, i: jnp.take(x.astype("int32"), i)),
+    "take of bools": (lambda x, i: fnp.take(x > 2, i), lambda x, i: jnp.take(x > 2, i)),
+    "set": (lambda x, i: x.at[i].set(9.0), lambda x, i: x.at[i].set(9.0)),
+    "set of 0-d": (lambda x, i: x.at[i[0]].set(9.0), lambda x, i: x.at[i[0]].set(9.0)),
+    "add of 0-d": (lambda x, i: x.at[i[0]].add(9.0), lambda x, i: x.at[i[0]].add(9.0)),
+    "max of 0-d": (lambda x, i: x.at[i[0]].max(9.0), lambda x, i: x.at[i[0]].max(9.0)),
+    "mul": (lambda x, i: x.at[i].mul(9.0), lambda x, i: x.at[i].mul(9.0)),
+    "mul of 0-d": (lambda x, i: x.at[i[0]].mul(9.0), lambda x, i: x.at[i[0]].mul(9.0)),
+    "set of an axis of 1": (lambda x, i: x[:1].at[i[0]].set(9.0), lambda x, i: x[:1].at[i[0]].set(9.0)),
+    "set beside an array": (
+        lambda x, i: fnp.stack([x, x]).at[i[0], fnp.asarray([0, 1], device=x.device)].set(9.0),
+        lambda x, i: jnp.stack([x, x]).at[i[0], jnp.array([0, 1])].set(9.0),
+    ),
+    "one_hot": (lambda x, i: F.one_hot(i, 3), lambda x, i: jax.nn.one_hot(i, 3)),
 }
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_value_that_is_read_inside_is_that_of_now(read, device):
-    """A captured tensor is read again at each call; what Python makes of its value has to follow."""
-    with fd.set_default_device(device):
-        w = fd.tensor(2.0)
-        step = fd.jit(lambda x: x * read(w))
-        nested = fd.jit(lambda x: step(x) * 1.0)
-        slope = grad(step)
-        assert [f(1.0).item() for f in (step, step, nested, slope, slope)] == [2] * 5
-        w = fd.tensor(5.0)
-        assert [f(1.0).item() for f in (step, step, nested, slope, slope)] == [5] * 5
-        assert step.compilations == 2
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", READS)
+def test_in_a_trace_they_do_as_jax(name, device):
+    ours, theirs = READS[name]
+    data = [1.0, 2.0, 3.0]
+    for number in (7, -7, 1) if name == "one_hot" else (7, -7, 1, -1):
+        expected = np.asarray(jax.jit(theirs)(jnp.array(data), jnp.array([number]))).tolist()
+        x, i = fd.tensor(data, device=device), array(number, device=device)
+        assert repr(fd.jit(ours)(x, i).tolist()) == repr(expected), number
+        if name == "set of an axis of 1":
+            continue
+        if number in (1, -1):
+            assert ours(x, i).tolist() == expected
+        else:
+            with pytest.raises(fd.errors.OutOfBoundsError):
+                ours(x, i)
 
 
-@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
-@pytest.mark.parametrize("cut", [CUTS["stop_gradient"], CUTS["detach"], CUTS["without_autodiff"], CUTS["copied"]])
-def test_a_tensor_of_a_transform_outside_is_cut_off_inside_a_function(cut, wrap, device):
-    """checkpoint and the custom rules refused stop_gradient of a mapped or traced tensor that they closed over."""
-
-    def f(a, x):
-        return wrap(lambda y: fnp.sin(y) * cut(a))(x * 1.5)
-
-    with fd.set_default_device(device):
-        want = np.sin(1.5 * T) * T
-        assert np.allclose(vmap(lambda a: f(a, a))(T).numpy(), want, rtol=1e-5)
-        assert np.allclose(fd.jit(vmap(lambda a: f(a, a)))(T).numpy(), want, rtol=1e-5)
-        assert np.allclose(vmap(fd.jit(lambda a: f(a, a)))(T).numpy(), want, rtol=1e-5)
-        value, tangent = jvp(lambda a: f(a, 1.0), (2.0,), (1.0,))
-        assert value.item() == pytest.approx(np.sin(1.5) * 2)
-        assert tangent.item() == 0
-        assert grad(lambda a: f(a, 1.0))(2.0).item() == 0
-        assert vmap(grad(lambda a: f(a, 1.0)))(T).tolist() == [0, 0, 0]
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_not_there_gets_no_gradient(device):
+    x = array(1.0, 2.0, 3.0, device=device)
+    i = array(1, 7, device=device)
+    cotangent = array(10.0, 100.0, device=device)
+    for read in (fnp.take, lambda x, i: fnp.take_along_axis(x, i, 0), lambda x, i: F.embedding(i, x[:, None])[:, 0]):
+        f = fd.jit(lambda x, i, read=read: (read(x, i) * cotangent).sum())
+        assert fd.grad(f)(x, i).tolist() == [0.0, 10.0, 0.0]
+        _, tangent = fd.jit(lambda x, i, read=read: fd.jvp(lambda x: read(x, i), (x,), (x,)))(x, i)
+        assert tangent.tolist() == [2.0, 0.0]
+    assert fd.grad(fd.jit(lambda x, i: (x[i] * cotangent).sum()))(x, i).tolist() == [0.0, 10.0, 100.0]
+    written = fd.jit(lambda x, v, i: (x.at[i].set(v) * array(1.0, 2.0, 4.0, device=device)).sum())
+    for number, expected in ((7, ([1.0, 2.0, 4.0], 0.0)), (1, ([1.0, 0.0, 4.0], 2.0))):
+        place = fd.tensor(number, device=device)
+        grads = fd.grad(written, argnums=(0, 1))(x, fd.tensor(5.0, device=device), place)
+        assert tuple(g.tolist() for g in grads) == expected
 
 
-@pytest.mark.parametrize("wrap", [fd.checkpoint, fd.jit, WRAPS["scan"], WRAPS["fori_loop"]])
-def test_the_derivative_of_a_function_that_cuts_off_what_it_closes_over(wrap):
-    def f(a, x):
-        return wrap(lambda y: fnp.sin(y) * fd.stop_gradient(a) * a)(x)
+@pytest.mark.parametrize("device", DEVICES)
+def test_bodies_of_loops_are_traced_also_on_values(device):
+    x = array(1.0, 2.0, 3.0, device=device)
+    i = array(0, 2, 3, device=device)
+    zero = fd.tensor(0.0, device=device)
+    assert repr(fd.scan(lambda c, i: (c, fnp.take(x, i)), zero, i)[1].tolist()) == "[1.0, 3.0, nan]"
+    assert fd.scan(lambda c, i: (c, x[i]), zero, i)[1].tolist() == [1.0, 3.0, 3.0]
+    assert fd.scan(lambda c, i: (c.at[i].add(1.0), None), x, i)[0].tolist() == [2.0, 2.0, 4.0]
+    assert fd.fori_loop(1, 6, lambda i, c: c.at[i].set(9.0), x).tolist() == [1.0, 9.0, 9.0]
+    with pytest.raises(fd.errors.OutOfBoundsError):
+        fd.vmap(lambda i: fnp.take(x, i))(i)
 
-    assert grad(f)(2.0, 1.0).item() == pytest.approx(2 * np.sin(1.0))
-    assert vmap(grad(f, argnums=1))(T, T).tolist() == pytest.approx((np.cos(T) * T * T).tolist())
-    assert grad(grad(f, argnums=1), argnums=0)(2.0, 1.0).item() == pytest.approx(2 * np.cos(1.0))
-    w = fd.tensor(2.0).autodiff().require_grad()
-    assert w.grad(f(w, 1.0).backward()).item() == pytest.approx(2 * np.sin(1.0))
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_of_a_table(device):
+    """Under jit the last row stood for one that is not there, where torch raises."""
+    layer = nn.Embedding(10, 2, device=device)
+    rows = fd.jit(layer)(array(9, 10, -1, device=device)).tolist()
+    assert rows[0] == layer.weight[9].tolist()
+    assert np.isnan(rows[1:]).all()
+    bag = fd.jit(lambda i: F.embedding_bag(i, layer.weight, mode="sum"))(fd.tensor([[0, 1], [0, 10]], device=device))
+    np.testing.assert_allclose(bag.tolist()[0], (layer.weight[0] + layer.weight[1]).tolist(), rtol=1e-6)
+    assert np.isnan(bag.tolist()[1]).all()
 
 
-INNER = {
-    "grad": lambda x2: grad(lambda y: y * y * x2)(x2),
-    "grad with respect to it": lambda x2: grad(lambda y: y * y)(x2) * x2,
-    "linearize": lambda x2: fd.linearize(lambda y: y * y, x2)[1](x2),
-    "jvp": lambda x2: jvp(lambda y: y * y, (x2,), (x2,))[1],
-    "vjp": lambda x2: vjp(lambda y: y * y, x2)[1](x2)[0],
-    "vmap": lambda x2: vmap(lambda y: y * x2)(fnp.stack([x2, x2])).sum(),
-    "cond": lambda x2: fd.cond(x2 > 0, lambda y: 2 * y * y, lambda y: y, x2),
-    "scan": lambda x2: 2 * fd.scan(lambda c, _: (c * x2, None), x2, None, length=1)[0],
-    "jit": lambda x2: fd.jit(lambda y: y * y)(x2) * 2,
-    "hessian": lambda x2: hessian(lambda y: y * y * y)(x2) * x2 / 3,
+LOSSES = {
+    "cross_entropy": lambda x, t: F.cross_entropy(x, t, reduction="none"),
+    "smoothed": lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1),
+    "weighted": lambda x, t: F.cross_entropy(x, t, weight=np.array([1.0, 2.0, 3.0]), reduction="none"),
+    "nll_loss": lambda x, t: F.nll_loss(x, t, reduction="none"),
+    "multi_margin_loss": lambda x, t: F.multi_margin_loss(x, t, reduction="none"),
 }
 
 
-@pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
-def test_a_checkpoint_runs_again_after_the_vmap_round_it_has_ended(inner):
-    """A transform inside took what the checkpoint closes over for a tensor that had leaked."""
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_classes_that_do_not_exist(loss, device):
+    """The loss of an element is NaN; its logits got a gradient all the same. The others are as ever."""
+    x = fd.tensor([[0.5, 1.0, -1.0]] * 4, device=device)
+    right = array(1, 2, 0, 1, device=device)
+    wrong = array(1, 5, -1, 1, device=device)
+    values, f = loss(x, right).tolist(), fd.jit(loss)
+    found = f(x, wrong).tolist()
+    np.testing.assert_allclose(found, [values[0], NAN, NAN, values[3]], rtol=1e-6)
+    slopes = fd.grad(lambda x: loss(x, right).sum())(x).tolist()
+    np.testing.assert_allclose(
+        fd.grad(lambda x: f(x, wrong).sum())(x).tolist(), [slopes[0], [0] * 3, [0] * 3, slopes[3]], atol=1e-6
+    )
+    with pytest.raises(fd.errors.OutOfBoundsError):
+        loss(x, wrong)
 
-    def f(a):
-        return vmap(lambda x2: fd.checkpoint(lambda x3: inner(x2) * x3)(a))(T).sum()
 
-    assert grad(f)(1.0).item() == pytest.approx(float((2 * T * T).sum()))
-    assert grad(fd.jit(f))(1.0).item() == pytest.approx(float((2 * T * T).sum()))
-    w = fd.tensor(1.0).autodiff().require_grad()
-    assert w.grad(f(w).backward()).item() == pytest.approx(float((2 * T * T).sum()))
+def test_an_ignored_element_is_no_class_that_does_not_exist():
+    x = fd.tensor([[0.5, 1.0, -1.0]] * 2)
+    f = fd.jit(F.cross_entropy)
+    assert f(x, fd.tensor([1, -100])).item() == pytest.approx(F.cross_entropy(x[:1], fd.tensor([1])).item(), rel=1e-6)
 
 
-def test_one_of_several_levels_cannot_be_taken_off_what_is_compiled():
-    w = fd.tensor(2.0, device=fd.Device.cpu().autodiff(order=2)).require_grad()
-    with pytest.raises(errors.LevelError, match=r"Pass x.inner\(\) as an argument"):
-        fd.jit(lambda x: x * w.inner())(1.0)
-    assert fd.jit(lambda x, y: x * y)(1.0, w.inner()).is_tracked
-    assert functools.reduce(lambda y, f: f(y), [fd.Tensor.inner] * 2, w).item() == 2
+def test_labels_of_a_sequence_that_do_not_exist():
+    scores = F.log_softmax(fd.random.normal(fd.random.key(0), (6, 2, 4)), -1)
+    f = lambda s, t: F.ctc_loss(s, t, np.array([6, 6]), np.array([2, 2]), reduction="none")
+    right, wrong = fd.tensor([[1, 2], [3, 3]]), fd.tensor([[1, 2], [3, 4]])
+    found = fd.jit(f)(scores, wrong).tolist()
+    np.testing.assert_allclose(found, [f(scores, right)[0].item(), NAN], rtol=1e-5)
+    grads = fd.grad(lambda s: fd.jit(f)(s, wrong).sum())(scores)
+    assert not grads[:, 1].any()
+    assert grads[:, 0].any()
+
+
+def test_rows_without_derivative_stay_so_at_second_order():
+    cube = fd.jit(lambda x, i: (fnp.take(x, i) ** 3).sum())
+    found = fd.hessian(cube)(fd.tensor([1.0, 2.0]), fd.tensor([1, 5]))
+    assert found.tolist() == [[0.0, 0.0], [0.0, 12.0]]

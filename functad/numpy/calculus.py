@@ -10,6 +10,7 @@ from functad.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeE
 from functad.numpy.arguments import beside
 from functad.ops.arithmetic import ratio
 from functad.ops.axes import counted, normalize_axes, normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 
@@ -201,7 +202,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         size = ops.abs(operand(period, x, x._dtype))
         x, xp = ops.remainder(x, size), ops.remainder(xp, size)
         order = ops.argsort(xp)
-        xp, fp = ops.take(xp, order), ops.take(fp, order)
+        xp, fp = take_inside(xp, order), take_inside(fp, order)
         xp = ops.concatenate([xp[-1:] - size, xp, xp[:1] + size])
         fp = ops.concatenate([fp[-1:], fp, fp[:1]])
     out = _between_points(x, xp, fp) if xp.size > 1 else ops.broadcast_to(fp[0], x._shape)
@@ -212,8 +213,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 def _between_points(x: Any, xp: Any, fp: Any) -> Any:
     place = ops.clip(searchsorted(xp, x, "right"), 1, xp.size - 1)
-    low, high = ops.take(xp, place - 1), ops.take(xp, place)
-    start, end = ops.take(fp, place - 1), ops.take(fp, place)
+    low, high = take_inside(xp, place - 1), take_inside(xp, place)
+    start, end = take_inside(fp, place - 1), take_inside(fp, place)
     part = ratio(x - low, high - low)  # 0 where two points are at one place
     near, far = start + part * (end - start), end - (1 - part) * (end - start)
     return ops.where(part < 0.5, near, far)  # exact at both

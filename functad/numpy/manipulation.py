@@ -12,6 +12,7 @@ from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import counted, normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 
 __all__ = [
@@ -112,7 +113,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
     ends = ops.cumsum(ops.broadcast_to(operand(repeats, a), (a.shape[axis],)))
     places = operand(np.arange(counted(total_repeat_length, "repeat", "total_repeat_length")), a, dtypes.default_int())
     index = ops.sum(ops.expand_dims(places, 1) >= ends, 1)
-    return ops.take(a, ops.clip(index, 0, a.shape[axis] - 1), axis)
+    return take_inside(a, ops.clip(index, 0, a.shape[axis] - 1), axis)
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> list[Any]:
@@ -353,7 +354,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
         arr, axis = ops.ravel(arr), 0
     axis = normalize_axis(axis, arr.ndim, "delete")
     kept = np.delete(np.arange(arr.shape[axis]), _positions(obj, "delete"))
-    return ops.take(arr, kept, axis)
+    return take_inside(arr, kept, axis)
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
@@ -388,7 +389,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     values = ops.broadcast_to(values, tuple([places.size if i == axis else m for i, m in enumerate(arr.shape)]))
     joined = ops.concatenate([arr, values], axis)
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
-    return ops.take(joined, order, axis)
+    return take_inside(joined, order, axis)
 
 
 def _lifted(values: Any, ndim: int) -> Any:

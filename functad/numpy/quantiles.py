@@ -13,6 +13,7 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import beside, known, refuse_out
 from functad.ops.axes import normalize_axes
 from functad.ops.elementary import difference
+from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.rules import zero_mul
 
@@ -185,9 +186,9 @@ def _read(where: str, rows: Any, q: Any, method: str) -> Any:
     if isinstance(q, np.ndarray):  # the places for every count, in float64
         lower, upper, weight = _place(q, np.arange(n + 1)[:, None], method, np)
         places = [operand(np.clip(i, 0, n - 1), rows, dtypes.int32) for i in (lower, upper)]
-        lower, upper = (ops.take(i, count[..., 0], 0) for i in places)
+        lower, upper = (take_inside(i, count[..., 0], 0) for i in places)
         if not isinstance(weight, float):
-            weight = ops.take(operand(weight, rows, dtypes.accumulator(rows._dtype)), count[..., 0], 0)
+            weight = take_inside(operand(weight, rows, dtypes.accumulator(rows._dtype)), count[..., 0], 0)
     else:
         lower, upper, weight = _place(q, count.astype(q.dtype), method, ops)
     last = ops.maximum(count - 1, 0)
@@ -200,7 +201,7 @@ def _lookup(ordered: Any, lower: Any, upper: Any, weight: Any) -> Any:
     """Between the elements at two positions, host arrays for all rows or tensors."""
     n = ordered._shape[-1]
     if isinstance(lower, np.ndarray):
-        low, high = (ops.take(ordered, np.clip(i, 0, n - 1).astype(np.int64), -1) for i in (lower, upper))
+        low, high = (take_inside(ordered, np.clip(i, 0, n - 1).astype(np.int64), -1) for i in (lower, upper))
         return _between(low, high, weight)
     index = [ops.clip(i.astype(dtypes.default_int()), 0, n - 1) for i in (lower, upper)]
     low, high = (

@@ -20,6 +20,7 @@ from functad.errors import (
 )
 from functad.numpy.arguments import beside, host, named, refuse_out
 from functad.ops.axes import normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.order import lexsort_op
 from functad.ops.search import searchsorted
@@ -252,7 +253,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """The slices of `a` at `indices` along an axis; of the flattened tensor without one.
 
-    `mode` says what an index outside does: "raise", "wrap" or "clip".
+    `mode` says what an index outside does: "raise" (where indices have no values, under jit, NaN stands there instead),
+    "wrap" or "clip".
 
     >>> import functad.numpy as fnp
     >>> fnp.take([1.0, 2.0, 4.0], [3, 2], mode="clip").tolist()
@@ -263,7 +265,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         return ops.take(a, indices, axis)
     a = operand(a, where="take")
     n = a.size if axis is None else a.shape[normalize_axis(axis, a.ndim, "take")]
-    return ops.take(a, _inside(operand(indices, a), n, mode, "take"), axis)
+    return take_inside(a, _inside(operand(indices, a), n, mode, "take"), axis)
 
 
 take_along_axis = named(ops.take_along_axis, arr="x")
@@ -420,7 +422,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Any:
     mask = ops.ravel(operand(mask, arr, dtypes.bool_))
     vals = ops.ravel(_fitted("place", vals, arr))
     number = ops.remainder(ops.maximum(ops.cumsum(mask) - 1, 0), max(vals.size, 1))
-    return ops.reshape(ops.where(mask, ops.take(vals, number), ops.ravel(arr)), arr._shape)
+    return ops.reshape(ops.where(mask, take_inside(vals, number), ops.ravel(arr)), arr._shape)
 
 
 def putmask(a: Any, mask: Any, values: Any, *, inplace: bool = False) -> Any:

@@ -11,6 +11,7 @@ from functad.dispatch import Handle
 from functad.errors import DTypeError
 from functad.numpy.arguments import host
 from functad.ops.axes import normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 
@@ -78,8 +79,8 @@ def _unique(x: Any, axis: int | None, equal_nan: bool) -> tuple[Any, Any, Any, A
     _, index, inverse, counts = np.unique(data, True, True, True, axis, equal_nan=equal_nan)
     index, inverse, counts = (operand(i, x, dtypes.default_int()) for i in (index, inverse, counts))
     if axis is None:
-        return ops.take(x, index), index, ops.reshape(inverse, x._shape), counts
-    return ops.take(x, index, axis), index, inverse, counts
+        return take_inside(x, index), index, ops.reshape(inverse, x._shape), counts
+    return take_inside(x, index, axis), index, inverse, counts
 
 
 def unique_all(x: Any, /) -> UniqueAll:
@@ -143,7 +144,7 @@ def isin(
     else:
         ordered = ops.sort(ops.ravel(test_elements))
         place = ops.clip(searchsorted(ordered, element), 0, ordered.size - 1)
-        found = ops.take(ordered, place) == element
+        found = take_inside(ordered, place) == element
     return ops.logical_not(found) if invert else found
 
 
@@ -179,7 +180,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     first, second = (host(x, "intersect1d") for x in (ar1, ar2))
     _, mine, theirs = np.intersect1d(first, second, assume_unique, True)
     mine, theirs = (operand(i, ar1, dtypes.default_int()) for i in (mine, theirs))
-    values = ops.take(ar1, mine)
+    values = take_inside(ar1, mine)
     return (values, mine, theirs) if return_indices else values
 
 

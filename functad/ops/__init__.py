@@ -34,6 +34,7 @@ from functad.ops.loss import *
 from functad.ops.normalize import *
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.order import *
+from functad.ops.outside import *
 from functad.ops.pick import *
 from functad.ops.place import *
 from functad.ops.quantize import *

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NoReturn
 
 import jax
@@ -20,8 +21,9 @@ from functad.errors import (
 from functad.ops.arithmetic import maximum, minimum
 from functad.ops.axes import normalize_axis
 from functad.ops.index import getitem
-from functad.ops.logic import where
+from functad.ops.logic import gate, logical_and, where
 from functad.ops.operand import as_array, operand
+from functad.ops.outside import inside
 from functad.ops.plan import (
     Plan,
     along,
@@ -190,10 +192,18 @@ def _into_piece(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
     """Update the rectangular piece of a plan without index arrays."""
     cuts = plan.cuts or tuple([Cut(n) for n in whole._shape])
     if kind == "add":
+        value = gate(value, _is_there(plan)) if plan.unsure else value
         return add(whole, bind(unslice_op, (value, *plan.starts), (whole._shape, cuts)))
-    if kind != "set":
-        value = _combine(bind(slice_op, (whole, *plan.starts), (cuts,)), value, kind)
+    if kind != "set" or plan.unsure:
+        old = bind(slice_op, (whole, *plan.starts), (cuts,))
+        value = _combine(old, value, kind)
+        value = where(_is_there(plan), value, old) if plan.unsure else value
     return bind(put_slice_op, (whole, value, *plan.starts), (cuts,))
+
+
+def _is_there(plan: Plan) -> Any:
+    """Whether a piece is where its 0-d indices say, which had no values to look at."""
+    return reduce(logical_and, [inside(i, -n, n) for i, n in plan.unsure])
 
 
 def _into_arrays(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
@@ -211,6 +221,7 @@ def _into_arrays(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
         new = bind(scatter_set_op, (piece, mul(picked, value), *plan.indices), (*place, True))
     else:
         new = bind(scatter_max_op if kind == "max" else scatter_min_op, inputs, place)
+    new = where(_is_there(plan), new, piece) if plan.unsure else new
     return new if plan.cuts is None else bind(put_slice_op, (whole, new, *plan.starts), (plan.cuts,))
 
 

@@ -19,6 +19,7 @@ from functad.ops.logic import where_op
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
 from functad.ops.order import line, take_along_axis_op
+from functad.ops.outside import filled, inside, is_known
 from functad.ops.plan import (
     along,
     bounds,
@@ -94,20 +95,39 @@ def _rows(shape: tuple[int, ...], length: int | None) -> Cuts:
 def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     """The slices of `x` at `indices` along an axis; of the flattened tensor without one.
 
-    Raises `OutOfBoundsError` for an index outside the axis.
+    Raises `OutOfBoundsError` for an index outside the axis; where indices have no values (under jit), NaN stands there.
 
     >>> import functad as fd
     >>> fd.ops.take(fd.tensor([[1.0, 2.0], [3.0, 4.0]]), [1, 1], axis=0).tolist()
     [[3.0, 4.0], [3.0, 4.0]]
     """
     x, axis = line(x, axis, "take")
+    return _taken(x, axis, integers(indices, x, "take"), "take")
+
+
+def take_inside(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """`take` at indices that are inside for certain."""
+    x, axis = line(x, axis, "take")
     return getitem(x, along(axis, integers(indices, x, "take")), "take")
+
+
+def _taken(x: Any, axis: int, indices: Any, where: str) -> Any:
+    out = getitem(x, along(axis, indices), where)
+    if is_known(indices):
+        return out
+    return filled(out, _counted_inside(indices, x._shape[axis]), len(x._shape) - axis - 1)
+
+
+def _counted_inside(indices: Any, n: int) -> Any:
+    """Which indices are inside an axis, negative ones counted from its end."""
+    return inside(indices, -n, n)
 
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """One element per index along an axis: what `argsort` and `argmax` return picks with it.
 
-    `indices` has as many axes as `x`; all but `axis` broadcast. The flattened tensor without an axis.
+    `indices` has as many axes as `x`; all but `axis` broadcast. The flattened tensor without an axis. Raises
+    `OutOfBoundsError` for an index outside the axis; where indices have no values (under jit), NaN stands there.
 
     >>> import functad as fd
     >>> x = fd.tensor([[3.0, 1.0, 2.0]])
@@ -127,9 +147,11 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
             f"axes, and all but axis {axis} must broadcast."
         ) from None
     check_inside(x, axis, indices, "take_along_axis")
+    known = is_known(indices)
     indices = operand(indices, x, position_dtype(x.shape[axis]))
     x, indices = [broadcast(i, (*common[:axis], i.shape[axis], *common[axis:])) for i in (x, indices)]
-    return bind(take_along_axis_op, (x, indices), (axis,))
+    out = bind(take_along_axis_op, (x, indices), (axis,))
+    return out if known else filled(out, _counted_inside(indices, x._shape[axis]))
 
 
 def index_select(x: Any, axis: int, indices: Any) -> Any:
@@ -141,7 +163,7 @@ def index_select(x: Any, axis: int, indices: Any) -> Any:
     """
     x = operand(x, where="index_select")
     indices = one_axis(integers(indices, x, "index_select"), "index_select")
-    return getitem(x, along(normalize_axis(axis, x.ndim, "index_select"), indices), "index_select")
+    return _taken(x, normalize_axis(axis, x.ndim, "index_select"), indices, "index_select")
 
 
 def gather(x: Any, axis: int, indices: Any) -> Any:
@@ -159,7 +181,10 @@ def gather(x: Any, axis: int, indices: Any) -> Any:
     check_lengths(x, axis, indices, "gather")
     check_inside(x, axis, indices, "gather")
     rows = getitem(x, tuple([slice(None if i == axis else n) for i, n in enumerate(indices.shape)]))
-    return bind(take_along_axis_op, (rows, operand(indices, x, position_dtype(x.shape[axis]))), (axis,))
+    known = is_known(indices)
+    indices = operand(indices, x, position_dtype(x.shape[axis]))
+    out = bind(take_along_axis_op, (rows, indices), (axis,))
+    return out if known else filled(out, _counted_inside(indices, x._shape[axis]))
 
 
 def mask_select(x: Any, mask: Any) -> Any:

@@ -36,12 +36,22 @@ def _grid(xp: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 def _put(xp: Any, x: Any, indices: Any, *, axis: int, size: int) -> Any:
     zeros = xp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtypes.accumulator(x.dtype))
-    grid = _grid(xp, indices, axis)
     if xp is np:
-        np.add.at(zeros, grid, x.astype(zeros.dtype))
+        np.add.at(zeros, _grid(xp, _brought_inside(indices, size), axis), x.astype(zeros.dtype))
     else:
-        zeros = zeros.at[grid].add(x.astype(zeros.dtype))
+        zeros = zeros.at[_grid(xp, indices, axis)].add(x.astype(zeros.dtype), mode="clip")
     return zeros.astype(x.dtype)
+
+
+def _take_along(xp: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    if xp is np:
+        return np.take_along_axis(x, _brought_inside(indices, x.shape[axis]), axis)
+    return xp.take_along_axis(x, indices, axis, mode="clip")
+
+
+def _brought_inside(indices: Any, n: int) -> Any:
+    """NumPy's indices as XLA has them where nobody checked: the nearest position."""
+    return np.clip(np.where(indices < 0, indices + n, indices), 0, max(n - 1, 0))
 
 
 def _argsort(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
@@ -157,7 +167,7 @@ def _scatter_samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], di
 
 
 take_along_axis_op = linear(
-    "take_along_axis", lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis),
+    "take_along_axis", _take_along,
     lambda g, indices, x_shape, axis: bind(put_along_axis_op, (g, indices), (axis, x_shape[axis])), None,
     cost=Cost.COMPUTE, samples=Samples(make=_gather_samples), batch=shift_axis,
     doc="One element per index along an axis; the other axes have equal lengths.",

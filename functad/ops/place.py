@@ -8,7 +8,7 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.ops.at import At
 from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.cumulative import cumsum
-from functad.ops.index import mask_select, take, unfold
+from functad.ops.index import mask_select, take_inside, unfold
 from functad.ops.logic import mask_fill, where
 from functad.ops.operand import operand
 from functad.ops.plan import along, concrete, integers, one_axis
@@ -68,7 +68,7 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     if not source.size:
         return x
     place = (cumsum(mask.ravel().astype(int)) - 1).clip(0, source.size - 1)
-    return where(mask, take(source, place).reshape(x.shape), x)
+    return where(mask, take_inside(source, place).reshape(x.shape), x)
 
 
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:

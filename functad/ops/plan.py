@@ -50,6 +50,8 @@ class Plan(NamedTuple):
     """The shape after gathering."""
     shape: tuple[int, ...]
     """The shape of the result: with new axes."""
+    unsure: tuple[tuple[Any, int], ...]
+    """0-d positions that nobody could check, and the lengths of their axes."""
 
 
 def read_index(x: Any, index: Any, where: str) -> Plan:
@@ -103,6 +105,7 @@ class _Reading:
         self.masks = 0
         self.picked: list[int] = []
         self.result: list[int] = []
+        self.unsure: list[tuple[Any, int]] = []
         arrays = [i for i, item in enumerate(items) if _is_array(item)]
         self.with_arrays = bool(arrays)
         # beside an array an int is a 0-d array, and arrays apart from each other put the block first
@@ -132,7 +135,8 @@ class _Reading:
     def add_scalar(self, item: Any) -> None:
         """A 0-d tensor: a position that stays an operand, whatever its value."""
         n = self._next()
-        check_inside(self.x, self.axis - 1, item, self.where)
+        if not check_inside(self.x, self.axis - 1, item, self.where):
+            self.unsure.append((item, n))
         self._enter_block()
         self._cut(Cut(1, keep=False), n, item)
 
@@ -174,6 +178,7 @@ class _Reading:
             len(self.indices) == 1 and (self.masks == 1 or self.indices[0].size == 1),
             picked[:position] + block + picked[position:],
             result[:place] + block + result[place:],
+            tuple(self.unsure),
         )
 
     def _next(self) -> int:
@@ -359,12 +364,13 @@ def check_lengths(x: Any, axis: int, indices: Any, where: str) -> None:
         )
 
 
-def check_inside(x: Any, axis: int, indices: Any, where: str) -> None:
-    """Raise if one of `indices` has a value outside an axis of `x`."""
+def check_inside(x: Any, axis: int, indices: Any, where: str) -> bool:
+    """Raise if one of `indices` has a value outside an axis of `x`; whether they have values."""
     n = x.shape[axis]
     values = every_value(indices) if isinstance(indices, Handle) else indices
     if values is not None and values.size and (values.min() < -n or values.max() >= n):
         refuse_outside(int(values.min() if values.min() < -n else values.max()), axis, x.shape, where)
+    return values is not None
 
 
 def integers(indices: Any, x: Any, where: str) -> Any:

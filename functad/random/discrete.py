@@ -14,6 +14,7 @@ from functad.device import Device
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.axes import normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand
 from functad.random.keys import checked_key, int_dtype, parameters, placed, random_op, wrap
 from functad.tensor import Tensor
@@ -186,7 +187,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, devi
         order = bind(_permutation_op, (key,), (x.shape, axis, dtypes.default_int()))
         return placed(ops.take_along_axis(x, order, axis), device)
     order = bind(_permutation_op, (key,), ((x.shape[axis],), 0, dtypes.default_int()))
-    return placed(ops.take(x, order, axis), device)
+    return placed(take_inside(x, order, axis), device)
 
 
 def choice(
@@ -232,7 +233,7 @@ def choice(
             raise ShapeError(f"random.choice: p must hold one probability for each of the {n}, got shape {p.shape}.")
         inputs.append(p)
     picked = bind(_choice_op, inputs, (n, sizes, bool(replace), dtypes.default_int()))
-    return placed(picked if count is not None else ops.take(a, picked, axis), device)
+    return placed(picked if count is not None else take_inside(a, picked, axis), device)
 
 
 def _count(x: Any) -> int | None:

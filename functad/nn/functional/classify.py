@@ -10,9 +10,11 @@ from functad import dtypes, ops
 from functad.dispatch import bind
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.nn.functional.checks import check_reduction, check_same_shape, classes, floats, known, number, reduced
+from functad.ops.index import take_inside
 from functad.ops.logic import gate
 from functad.ops.loss import bce_logits_op, class_nll_op
 from functad.ops.operand import operand
+from functad.ops.outside import filled, inside
 from functad.ops.rules import cast, zero_mul
 
 __all__ = ["cross_entropy", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss"]
@@ -37,7 +39,7 @@ def cross_entropy(
         label_smoothing: the share of the target that is spread over all classes alike.
 
     Raises `OutOfBoundsError` naming a class that does not exist where values are known (under jit its loss is
-    NaN), and `ShapeError` if the shapes do not fit.
+    NaN, with gradient 0), and `ShapeError` if the shapes do not fit.
 
     >>> import functad as fd
     >>> logits = fd.tensor([[0.0, 1000.0], [0.0, float("-inf")]])
@@ -55,14 +57,14 @@ def cross_entropy(
     weight = None if weight is None else _class_weight(where, weight, input, axis)
     if dtypes.is_float(target.dtype):
         return _soft_cross_entropy(input, target, axis, weight, reduction, smoothing)
-    target, kept = _hard(where, input, target, axis, ignore_index)
+    target, kept, there = _hard(where, input, target, axis, ignore_index)
     loss = bind(class_nll_op, (input, target), (axis,))
-    share = None if weight is None else ops.take(weight, target)
+    share = None if weight is None else take_inside(weight, target)
     loss = loss if share is None else _shared(loss, share)
     if smoothing:
         rest = _summed(ops.log_softmax(input, axis), weight, axis)
         loss = loss * (1 - smoothing) - rest * (smoothing / input.shape[axis])
-    return _over_kept(loss, share, kept, reduction)
+    return _over_kept(loss, share, kept, there, reduction)
 
 
 def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
@@ -75,13 +77,13 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     where = "nll_loss"
     check_reduction(where, reduction)
     input, axis = _logits(where, input)
-    target, kept = _hard(where, input, operand(target, input, where=where), axis, ignore_index)
+    target, kept, there = _hard(where, input, operand(target, input, where=where), axis, ignore_index)
     loss = -_picked(input, target, axis)
     share = None
     if weight is not None:
-        share = ops.take(_class_weight(where, weight, input, axis), target)
+        share = take_inside(_class_weight(where, weight, input, axis), target)
         loss = _shared(loss, share)
-    return _over_kept(loss, share, kept, reduction)
+    return _over_kept(loss, share, kept, there, reduction)
 
 
 def multi_margin_loss(
@@ -101,14 +103,15 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ArgumentError(f"{where}: p must be 1 or 2, got {p!r}.")
     input = _rows(where, input)
-    target, _ = _hard(where, input, operand(target, input, where=where), input.ndim - 1, None)
+    target, _, there = _hard(where, input, operand(target, input, where=where), input.ndim - 1, None)
     right = ops.expand_dims(_picked(input, target, input.ndim - 1), -1)
     terms = ops.relu(number(where, "margin", margin) - right + input)
     terms = terms if p == 1 else ops.square(terms)
     others = ops.expand_dims(target, -1) != _places(input)
     loss = ops.sum(gate(terms, others), -1) / input.shape[-1]
+    loss = loss if there is None else filled(loss, there)
     if weight is not None:
-        loss = loss * ops.take(_class_weight(where, weight, input, input.ndim - 1), target)
+        loss = loss * take_inside(_class_weight(where, weight, input, input.ndim - 1), target)
     return reduced(loss, reduction)
 
 
@@ -174,8 +177,11 @@ def _rows(where: str, input: Any) -> Any:
     return input
 
 
-def _hard(where: str, input: Any, target: Any, axis: int, ignore_index: int | None) -> tuple[Any, Any]:
-    """Class indices, and which elements are kept if some may not be (their index is then 0)."""
+def _hard(where: str, input: Any, target: Any, axis: int, ignore_index: int | None) -> tuple[Any, Any, Any]:
+    """Class indices, which elements are kept if some may not be, and which have a class that exists if nobody could look.
+
+    The index of the others is then 0.
+    """
     shape = input.shape[:axis] + input.shape[axis + 1 :]
     if target.shape != shape:
         also = (
@@ -188,11 +194,19 @@ def _hard(where: str, input: Any, target: Any, axis: int, ignore_index: int | No
             f"{shape}, got {target.shape}.{also}"
         )
     target = classes(where, target, input.shape[axis], input, ignore_index)
-    values = None if ignore_index is None else known(target)
-    if ignore_index is None or (values is not None and not (values == ignore_index).any()):
-        return target, None
+    values = known(target)
+    if values is None:
+        there = inside(target, 0, input.shape[axis])
+        kept = None if ignore_index is None else target != ignore_index
+        return (
+            ops.where(there, target, 0),
+            kept,
+            there if kept is None else ops.logical_or(there, ops.logical_not(kept)),
+        )
+    if ignore_index is None or not (values == ignore_index).any():
+        return target, None, None
     kept = target != ignore_index
-    return ops.where(kept, target, 0), kept
+    return ops.where(kept, target, 0), kept, None
 
 
 def _class_weight(where: str, weight: Any, input: Any, axis: int) -> Any:
@@ -226,8 +240,10 @@ def _shared(loss: Any, share: Any) -> Any:
     return gate(loss, share != 0) * share
 
 
-def _over_kept(loss: Any, share: Any, kept: Any, reduction: str) -> Any:
-    """The reduction over the elements that are kept, by weight."""
+def _over_kept(loss: Any, share: Any, kept: Any, there: Any, reduction: str) -> Any:
+    """The reduction over the elements that are kept, by weight; NaN for one of a class that is not there."""
+    if there is not None:
+        loss = filled(loss, there)
     if kept is not None:
         loss = gate(loss, kept)
     if reduction != "mean" or (share is None and kept is None):

@@ -11,6 +11,7 @@ from functad import dtypes, ops
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 from functad.nn.functional.checks import check_reduction, floats, known, wide
 from functad.ops.operand import operand
+from functad.ops.outside import filled, inside, is_known
 from functad.transforms.control_flow import scan
 
 __all__ = ["ctc_loss"]
@@ -63,6 +64,8 @@ def ctc_loss(
     _check_between("input_lengths", steps, log_probs.shape[0], "log_probs has that many steps (axis 0)")
     targets = _targets(targets, lengths, log_probs, blank)
     loss = -_log_likelihood(log_probs, targets, steps, lengths, blank)
+    if not is_known(targets):  # nobody could look whether the classes exist
+        loss = filled(loss, ops.all(inside(targets, 0, log_probs.shape[2]), -1))
     if zero_infinity:
         loss = ops.where(loss == float("inf"), 0.0, loss)
     if reduction == "mean":

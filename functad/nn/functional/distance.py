@@ -12,6 +12,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.keywords import explained
 from functad.nn.functional.checks import check_reduction, floats, number, reduced, wide
 from functad.ops.axes import normalize_axis
+from functad.ops.index import take_inside
 from functad.ops.operand import operand
 
 __all__ = [
@@ -76,7 +77,7 @@ def pdist(x: Any, p: float = 2.0) -> Any:
         raise ArgumentError(f"pdist: p must not be negative, got {p}.")
     first, second = np.triu_indices(x.shape[0], 1)
     rows = wide(x)
-    lengths = ops.norm(ops.take(rows, first, 0) - ops.take(rows, second, 0), p, -1)
+    lengths = ops.norm(take_inside(rows, first, 0) - take_inside(rows, second, 0), p, -1)
     return lengths if x.dtype.kind == "c" else ops.astype(lengths, x.dtype)
 
 

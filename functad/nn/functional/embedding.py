@@ -11,6 +11,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 from functad.ops.contract import contract_op
 from functad.ops.operand import operand, operands
+from functad.ops.outside import filled, inside, is_known
 from functad.ops.plan import every_value
 from functad.ops.transfer import stop_gradient
 
@@ -112,7 +113,7 @@ def embedding(
         scale_grad_by_freq: refused; scale the gradient of `weight` by `bincount(input)` instead.
         sparse: refused: gradients are dense.
 
-    Raises `OutOfBoundsError` for a number outside the table, wherever numbers are known.
+    Raises `OutOfBoundsError` for a number outside the table; where numbers have no values (under jit), such a row is NaN.
 
     >>> import functad as fd
     >>> fd.nn.functional.embedding(fd.tensor([1, 0]), fd.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -121,7 +122,7 @@ def embedding(
     _refuse("embedding", max_norm, norm_type, scale_grad_by_freq, sparse)
     index, table = _looked_up("embedding", input, weight)
     row = _padding_row("embedding", padding_idx, table)
-    out = ops.getitem(table, index, "embedding")
+    out = _rows(table, index, "embedding")
     if row is None:
         return out
     return ops.where(ops.expand_dims(index == row, -1), stop_gradient(out), out)
@@ -167,7 +168,7 @@ def embedding_bag(
         raise ArgumentError(f'embedding_bag: per_sample_weights takes mode="sum", got {mode!r}.')
     index, table = _looked_up("embedding_bag", input, weight)
     row = _padding_row("embedding_bag", padding_idx, table)
-    rows = ops.getitem(table, index, "embedding_bag")
+    rows = _rows(table, index, "embedding_bag")
     if per_sample_weights is not None:
         factor = operand(per_sample_weights, rows, rows.dtype, "embedding_bag")
         if factor.shape != index.shape:
@@ -239,6 +240,11 @@ def _looked_up(where: str, input: Any, weight: Any) -> tuple[Any, Any]:
         bad = int(values.min() if values.min() < 0 else values.max())
         raise OutOfBoundsError(f"{where}: there is no row {bad}: weight has the rows 0 to {table.shape[0] - 1}.")
     return index, table
+
+
+def _rows(table: Any, index: Any, where: str) -> Any:
+    out = ops.getitem(table, index, where)
+    return out if is_known(index) else filled(out, inside(index, 0, table.shape[0]), 1)
 
 
 def _padding_row(where: str, padding_idx: int | None, table: Any) -> int | None:

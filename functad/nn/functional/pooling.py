@@ -13,6 +13,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, OutOfBoundsError, ShapeError
 from functad.nn.functional.checks import floats, number
 from functad.nn.functional.spatial import Paddings, Sizes, fitting, integer, per_axis, with_batch, without_batch
+from functad.ops.index import take_inside
 from functad.ops.op import Type
 from functad.ops.operand import operand
 from functad.ops.pick import take_columns_op
@@ -54,7 +55,7 @@ def adaptive_max_pool(where: str, ndim: int, input: Any, output_size: Any, retur
     else:
         flat = ops.reshape(x, (*x.shape[:2], math.prod(size)))
         places = operand(_adaptive_places(size, out), x, dtypes.default_int())
-        read = ops.take(stop_gradient(flat), places, axis=2)
+        read = take_inside(stop_gradient(flat), places, axis=2)
         chosen = ops.take_along_axis(
             ops.broadcast_to(places, read.shape), ops.expand_dims(ops.argmax(read, axis=-1), -1), axis=-1
         )
