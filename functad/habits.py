@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from functad.errors import ArgumentTypeError, ImmutableError, UnknownAttributeError
@@ -73,6 +74,30 @@ class Foreign:
 
     def __set__(self, x: Any, value: Any) -> NoReturn:
         raise ImmutableError(f"tensors are immutable{self._write}.")
+
+
+class Unsettable:
+    """A method that cannot be assigned to, and says what to write instead."""
+
+    def __init__(self, method: Any, text: str):
+        self._method = method
+        self._text = text
+        self.__doc__ = method.__doc__
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        return self._method if x is None else MethodType(self._method, x)
+
+    def __set__(self, x: Any, value: Any) -> NoReturn:
+        raise ImmutableError(self._text)
+
+
+def unsettable(part: Any, text: str) -> Any:
+    """A property or method that says what to write instead of assigning to it."""
+
+    def refuse(x: Any, value: Any) -> NoReturn:
+        raise ImmutableError(text)
+
+    return property(part.fget, refuse, None, part.__doc__) if isinstance(part, property) else Unsettable(part, text)
 
 
 class Hosts(type):

@@ -112,6 +112,19 @@ _SETTING = {
     "model.replace({'fc.weight': value}) or model, state = opt.step(model, grads, state)",
 }
 
+_SET = {
+    "shape": "x = x.reshape(shape)",
+    "dtype": "x = x.astype(dtype)",
+    "device": "x = x.to_device(device)",
+    "T": "x = value.T",
+    "mT": "x = value.mT",
+    "real": "x = value + 1j * x.imag",
+    "imag": "x = x.real + 1j * value",
+    "require_grad": "x = x.require_grad()",
+    "is_require_grad": "x = x.require_grad(), or x = x.set_require_grad(False)",
+    "is_autodiff": "x = x.autodiff(), or x = x.without_autodiff()",
+}
+
 _MODULE = {
     "eval": "model = model.valid(), which returns a model",
     "eval_mode": "model = model.valid(), which returns a model",
@@ -349,6 +362,17 @@ def foreign_names(kind: type) -> dict[str, tuple[str, str]]:
         )
         for name, text in texts.items()
         if not hasattr(kind, name)
+    }
+
+
+def settings(kind: type) -> dict[str, str]:
+    """The properties of tensors, of a class, and the texts of the errors for setting them; of methods those that are set."""
+    names = [name for name in dir(kind) if not name.startswith("_") and isinstance(getattr(kind, name, None), property)]
+    return {
+        name: f"tensors are immutable: instead of x.{name} = value write {_SET[name]}."
+        if name in _SET
+        else f"tensors are immutable: x.{name} = value cannot be."
+        for name in [*names, "require_grad"]
     }
 
 

@@ -19,8 +19,8 @@ from functad.errors import (
     NotALeafError,
     NotTrackedError,
 )
-from functad.habits import Count, Foreign, Grad, Hosts
-from functad.hints import foreign_names
+from functad.habits import Count, Foreign, Grad, Hosts, unsettable
+from functad.hints import foreign_names, settings
 from functad.keywords import explained
 from functad.levels import BASE
 from functad.methods import Methods
@@ -368,6 +368,8 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
 
 for _name, _texts in foreign_names(Tensor).items():
     setattr(Tensor, _name, Foreign(*_texts))
+for _name, _text in settings(Tensor).items():  # assigning to what is there
+    setattr(Tensor, _name, unsettable(getattr(Tensor, _name), _text))
 
 
 def _restore(array: np.ndarray[Any, Any], device: Device, require_grad: bool) -> Tensor:

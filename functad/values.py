@@ -120,8 +120,9 @@ class Values(Handle):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self._moves():
             raise ArgumentTypeError(
-                "converting a tracked tensor to a NumPy array would cut its gradient silently. Use functad functions "
-                "on it, or say that the cut is meant: x.numpy()."
+                "converting a tracked tensor to a NumPy array would cut its gradient silently. Use functad functions on it "
+                "(fd.numpy, fd.special and fd.nn.functional have NumPy's, SciPy's and torch's names), or say that the cut is "
+                "meant: x.numpy()."
             )
         array = self.numpy()
         return np.array(array, dtype) if copy or (dtype is not None and dtype != array.dtype) else array

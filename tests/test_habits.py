@@ -273,6 +273,14 @@ REFUSED = {
         "x.grad(grads) is None where there is no gradient, and grads.explain(x) says why",
     ),
     # names, and arguments in another order
+    "w.require_grad =": (
+        set_attribute("require_grad", True),
+        "instead of x.require_grad = value write x = x.require_grad()",
+    ),
+    "x.shape =": (set_attribute("shape", (2, 1)), "x = x.reshape(shape)"),
+    "x.dtype =": (set_attribute("dtype", "int32"), "x = x.astype(dtype)"),
+    "x.ndim =": (set_attribute("ndim", 1), "tensors are immutable"),
+    "scipy.special.logsumexp(w)": (lambda h: scipy.special.logsumexp(h.w), "fd.special"),
     "fd.config": (lambda h: fd.config, "fd.enable_x64()"),
     "fd.scipy": (lambda h: fd.scipy, "fd.special, fd.numpy.linalg"),
     "fd.Adam": (lambda h: fd.Adam, "fd.optim.adam(1e-3)"),
