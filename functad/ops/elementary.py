@@ -334,13 +334,13 @@ def _sinc(xp: Any, x: Any, *, order: int) -> Any:
 
     Away from 0 by u f_n + n f_(n-1) = sin^(n)(u), which is stable for |u| > n; else by the series.
     """
-    if order == 0:
-        return xp.sinc(x)
     u = math.pi * x
+    if order == 0:
+        return xp.where(u == 0, xp.ones((), x.dtype), xp.sin(u) / xp.where(u == 0, xp.ones((), x.dtype), u))
     near = xp.abs(u) < order + 1
     one = xp.ones((), x.dtype)
     inner, outer = xp.where(near, u, one), xp.where(near, one, u)
-    waves = (xp.sin(outer), xp.cos(outer))
+    waves = (xp.sin(u), xp.cos(u))  # of which a program with the value has one already
     far = waves[0] / outer
     for n in range(1, order + 1):
         far = (waves[n % 2] * (1 if n % 4 < 2 else -1) - n * far) / outer

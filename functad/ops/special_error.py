@@ -12,7 +12,7 @@ import scipy.special
 
 from functad.dispatch import bind
 from functad.ops.arithmetic import reciprocal
-from functad.ops.elementary import UNIT, erfc, exp, log, log1p, real_only, widened
+from functad.ops.elementary import UNIT, erfc, exp, real_only, widened
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -114,6 +114,12 @@ log_ndtr = elementwise(
     samples=ONE, doc="The logarithm of ndtr, exact far to the left.",
     example=("round(fd.special.log_ndtr(0.0).item(), 4)", "-0.6931"),
 )  # fmt: skip
+logit = elementwise(
+    # 1 - x is exact from 1/2 on; below, its rounding is no more than that of the quotient
+    "logit", widened(lambda xp, x: xp.log(x / (1 - x))), lambda x: reciprocal(x * (1 - x)), promote="float",
+    samples=UNIT._replace(low=0.05), doc="log(x / (1 - x)), the inverse of the logistic function expit.",
+    example=("fd.special.logit(0.5).item()", "0.0"),
+)  # fmt: skip
 
 
 def erfcx(x: Any) -> Any:
@@ -146,14 +152,3 @@ def ndtr(x: Any) -> Any:
     """
     (x,) = operands("ndtr", "float", (x,))
     return erfc(x * -math.sqrt(0.5)) / 2
-
-
-def logit(x: Any) -> Any:
-    """log(x / (1 - x)), the inverse of the logistic function expit.
-
-    >>> import functad as fd
-    >>> fd.special.logit(0.5).item()
-    0.0
-    """
-    (x,) = operands("logit", "float", (x,))
-    return log(x) - log1p(-x)
