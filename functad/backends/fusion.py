@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from functad import dtypes
+from functad.backends import fusion_host
 from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import STRUCTURE, Compiler, concrete, gained, resume, weigh
+from functad.backends.fusion_host import Host
 from functad.backends.fusion_record import ARRAYS, Recording, Token, immediate, record, referenced
 from functad.backends.fusion_replay import one_by_one, replay
 from functad.backends.fusion_state import CONSTANT, Kind, State
@@ -77,8 +79,9 @@ class Fusion(BaseBackend):
         self.sweeps: dict[Any, Any] = {}
         """What upper tapes made of the graphs that they walked; see `fusion_sweep`."""
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
-        self.compiler = Compiler()
-        self.pulls = Pulls(self)
+        self.near = Host(not self.transfers)
+        self.compiler = Compiler(self.near.takes)
+        self.pulls = Pulls(self, fusion_host.TIMES if self.near.near else None)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
         self.ended.knowns = []
@@ -135,6 +138,9 @@ class Fusion(BaseBackend):
         self.compiler.clear()
 
     compiled = staticmethod(compiled)
+
+    def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        return compiled(op, params)(*arrays) if op.whole else self.near.call(op, arrays, params)
 
     def array(self, data: Any, dtype: DType) -> Any:
         return self.xla.array(data, dtype)

@@ -81,7 +81,8 @@ class Counts:
 class Compiler:
     """The plans of one device, and the counts of what they did."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_near: Callable[[Plan], bool]) -> None:
+        self._runs_near = runs_near  # whether what is new is run on the host, rather than compiled at once
         self.plans: list[Plan] = []
         self._clock = self._ops = 0
         self.bytes = 0  # of the executables that are kept
@@ -146,7 +147,7 @@ class Compiler:
         _meet(plan)
         if plan.refused or plan.count > _MOST_COMPILED:
             return False
-        if plan.met == 1 and plan.novel * 2 >= len(plan.steps):
+        if plan.met == 1 and plan.novel * 2 >= len(plan.steps) and not self._runs_near(plan):
             self._compile(plan, x64, build, ahead=False)
             plan.call = plan.made
         elif plan.done is None:

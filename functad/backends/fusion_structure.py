@@ -142,6 +142,12 @@ class Plan:
         large.update(self.saved)
         return len({self.needs(p) & large for p in self.followed}) > 1
 
+    @cached_property
+    def largest(self) -> int:
+        """The bytes of the largest array in it."""
+        made = [nbytes(t) for step, needed in zip(self.steps, self.needed, strict=True) if needed for t in step.types]
+        return max([*map(nbytes, self.inputs), *made], default=0)
+
     def forget(self) -> None:
         """Let go of the executables."""
         self.call = self.made = self.done = self.by_op = self.written = self.beyond = None

@@ -1,6 +1,6 @@
 """Derivative rules as compiled calls: on an XLA device the rule of an op runs as one call, not op by op.
 
-A rule is written down the second time it is met for ops, shapes and dtypes, since compiling it pays
+A rule is written down the second time (or later) it is met for ops, shapes and dtypes, since compiling it pays
 only if it recurs. What it computes, and how, is what it computes op by op.
 """
 
@@ -25,6 +25,7 @@ from functad.tape import Node
 from functad.tensor import Tensor
 
 _MOST_KEPT = 2048
+_TIMES = 2
 
 Place: TypeAlias = int | Tensor | None
 """Where a cotangent is found: a place among inputs and results, a constant, or nowhere."""
@@ -33,22 +34,22 @@ Place: TypeAlias = int | Tensor | None
 class _Rule(NamedTuple):
     """A rule for one kind of arguments."""
 
-    plain: bool = False  # it runs op by op: it was met once only, reads values, or is one call as it is
+    plain: bool = False  # it runs op by op: it reads values, or is one call as it is
     call: Callable[..., Any] | None = None  # None if it computes nothing
     types: Sequence[Type] = ()  # of what the call returns
     places: Sequence[Place] = ()  # of the cotangents
 
 
 _PLAIN = _Rule(plain=True)
-_MET = _Rule(plain=True)
 
 
 class Pulls:
     """The compiled rules of one device."""
 
-    def __init__(self, base: BaseBackend):
+    def __init__(self, base: BaseBackend, times: int | None = None):
         self.base = base
-        self.known: OrderedDict[Any, _Rule] = OrderedDict()
+        self.times = times or _TIMES  # that one has been met when it is written down
+        self.known: OrderedDict[Any, _Rule | int] = OrderedDict()  # or how often it has been met
 
     def __call__(self, node: Node, g: Any, res: Residuals) -> Sequence[Any]:
         """The cotangents of the inputs of `node`, None for those that are not wanted."""
@@ -76,11 +77,12 @@ class Pulls:
             return op.pull(g, res, node.parents)
         key = (op, res.params, *types, out is None, is_guarded(), is_strict(), dtypes.x64_enabled())
         rule = self.known.get(key)
-        if rule is None or rule is _MET:
-            rule = self.known[key] = _MET if rule is None else self._compile(op, g, res, node.parents)
+        if rule is None or isinstance(rule, int):
+            met = 1 if rule is None else rule + 1
+            rule = self.known[key] = met if met < self.times else self._compile(op, g, res, node.parents)
             if len(self.known) > _MOST_KEPT:
                 self.known.popitem(last=False)
-        if rule.plain:
+        if isinstance(rule, int) or rule.plain:
             return op.pull(g, res, node.parents)
         if rule.call is not None:
             made = rule.call(*[x._value for x in given])
