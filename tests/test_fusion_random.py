@@ -11,6 +11,7 @@ from helpers import settled
 from hypothesis import HealthCheck, given, settings
 
 import functad as fd
+from functad.testing.running import compiling
 
 UNARY = ("sin", "tanh", "neg", "relu", "transpose", "row", "reverse", "mean", "cast")
 BINARY = ("add", "mul", "sub", "matmul", "maximum", "divide")
@@ -120,8 +121,9 @@ def same(found, expected):
 @given(st.lists(actions, min_size=1, max_size=14), st.integers(1, 3))
 def test_random_programs(program, repeats):
     expected = run(program, fd.Device.cpu(fusion=False))
-    for _ in range(repeats):  # the first time it runs in one way, later perhaps in another
-        same(run(program, fd.Device.cpu(fusion=True)), expected)
+    for device in (fd.Device.cpu(fusion=True), compiling()):  # small ops on the host, and compiled at once
+        for _ in range(repeats):  # the first time it runs in one way, later perhaps in another
+            same(run(program, device), expected)
 
 
 def resident_mib():
@@ -146,15 +148,15 @@ def test_a_long_training_keeps_memory_and_compilations_constant():
                 loss.item()
         return w, m
 
-    w, m = train(300, w, m, 1)
+    w, m = train(600, w, m, 1)
     compiler.wait()
-    w, m = train(300, w, m, 301)
+    w, m = train(600, w, m, 601)
     compiler.wait()
     gc.collect()
     before = (compiler.counts.runs["compiled"], device.base.states)
     resident = resident_mib()
     steps = int(os.environ.get("FUNCTAD_LONG_TRAINING", "1000"))
-    w, m = train(steps, w, m, 601)
+    w, m = train(steps, w, m, 1201)
     compiler.wait()
     assert (compiler.counts.runs["compiled"], device.base.states) == before
     assert resident_mib() - resident < 8

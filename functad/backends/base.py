@@ -47,7 +47,7 @@ class BaseBackend(ABC):
         if inputs and inputs[0]._dtype is dtypes.float64:  # it may have outlived an enable_x64 block
             self.requires(dtypes.float64, op.name)
         try:
-            out = self.call(op, arrays, params)
+            out = self.compiled(op, params)(*arrays)
         except FunctadError:
             raise
         except (TypeError, ValueError, IndexError) as error:

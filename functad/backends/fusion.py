@@ -67,7 +67,7 @@ class Fusion(BaseBackend):
     fuses = True
     tells_types = True
 
-    def __init__(self, xla: Xla):
+    def __init__(self, xla: Xla, near: bool = True):
         super().__init__()
         self.xla = xla
         self.hardware = xla.hardware
@@ -79,8 +79,8 @@ class Fusion(BaseBackend):
         self.sweeps: dict[Any, Any] = {}
         """What upper tapes made of the graphs that they walked; see `fusion_sweep`."""
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
-        self.near = Host(not self.transfers)
-        self.compiler = Compiler(self.near.takes)
+        self.near = Host(near and not self.transfers)
+        self.compiler = Compiler(self.near.runs)
         self.pulls = Pulls(self, fusion_host.TIMES if self.near.near else None)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
@@ -101,7 +101,22 @@ class Fusion(BaseBackend):
             self.calls(op)
         else:
             self.compiler.counts.singles[op.name] += 1
+            if op.base_run is None and (out := self._run_near(op, inputs, params)) is not None:
+                return out
         return _run(self, op, inputs, params)
+
+    def _run_near(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
+        """What an op makes, on the host; None where it does not run there, or is refused."""
+        arrays = [x._value for x in inputs]
+        if not self.near.takes(op, arrays, params):
+            return None
+        try:
+            out = self.near.call(op, arrays, params)
+        except (TypeError, ValueError, IndexError):
+            return None
+        if type(out) is tuple:
+            return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
+        return Tensor(self, out, None, out.shape, out.dtype)
 
     def calls(self, op: Op) -> None:
         """Take note of an op that is a program."""
@@ -138,9 +153,6 @@ class Fusion(BaseBackend):
         self.compiler.clear()
 
     compiled = staticmethod(compiled)
-
-    def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
-        return compiled(op, params)(*arrays) if op.whole else self.near.call(op, arrays, params)
 
     def array(self, data: Any, dtype: DType) -> Any:
         return self.xla.array(data, dtype)

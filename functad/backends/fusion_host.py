@@ -14,7 +14,6 @@ import numpy as np
 from functad.backends.fusion_record import ARRAYS
 from functad.backends.fusion_structure import Plan
 from functad.backends.numpy import compiled
-from functad.backends.xla import compiled as compiled_by_xla
 from functad.ops.op import Op
 
 TIMES = 256
@@ -32,17 +31,14 @@ class Host:
         self.near = near  # whether arrays are where NumPy reads them
         self._met: dict[Any, int] = {}
 
-    def takes(self, plan: Plan) -> bool:
-        """Whether a structure that is new is not compiled for that, as its ops run on the host."""
+    def runs(self, plan: Plan) -> bool:
+        """Whether a structure that is new is not compiled for that, as its ops run here."""
         return self.near and plan.count <= _MOST_OPS and plan.largest <= _MOST_BYTES
 
-    def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
-        """What an op makes of some arrays, on the host or through XLA."""
-        if not (self.near and self._is_new(op, arrays, params)):
-            return compiled_by_xla(op, params)(*arrays)
-        return compiled(op, params)(*[np.asarray(x) for x in arrays])
-
-    def _is_new(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> bool:
+    def takes(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> bool:
+        """Whether an op runs here this time."""
+        if not self.near:
+            return False
         size = 0
         types = []
         for x in arrays:
@@ -59,3 +55,7 @@ class Host:
                 self._met.clear()
             self._met[key] = met + 1
         return met < TIMES
+
+    def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        """What an op makes of some arrays."""
+        return compiled(op, params)(*[np.asarray(x) for x in arrays])

@@ -11,8 +11,10 @@ import jax
 
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
+from functad.backends.fusion_host import Host
 from functad.backends.fusion_record import Recording, immediate
 from functad.backends.fusion_structure import Plan
+from functad.backends.xla import compiled
 from functad.ops.op import Op
 from functad.ops.operand import operand
 from functad.ops.rules import broadcast
@@ -32,7 +34,8 @@ def one_by_one(fusion: Any, recording: Recording, plan: Plan) -> Any:
 
 def _single(fusion: Any, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
     fusion.compiler.counts.singles[op.name] += 1
-    return fusion.call(op, inputs, params)
+    near: Host = fusion.near
+    return near.call(op, inputs, params) if near.takes(op, inputs, params) else compiled(op, params)(*inputs)
 
 
 def replay(

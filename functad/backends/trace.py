@@ -164,6 +164,9 @@ class Trace(BaseBackend):
 
     def meet(self, x: Tensor, cut: bool = False) -> Tensor:
         """A tensor from outside as a variable, if it is an input of the program."""
+        if cut and x._backend.level[1] and id(x) not in self.known:  # of a device's tape: a constant, known by nobody
+            constant: Tensor = x._backend.constant(x)
+            return constant
         place = self.place(x)
         return Tensor(self, place, None, x._shape, x._dtype) if type(place) is int else x
 

@@ -34,6 +34,7 @@ from functad.testing.running import (
     abstract,
     all_of,
     arrays,
+    compiling,
     concrete,
     draw_vectors,
     fail,
@@ -267,7 +268,7 @@ def fused(op: Op, device: Device | None, seed: int) -> None:
         case = draw(op, seed)[0]
         vectors = draw_vectors(rng, case)[:2] if moving(case) and is_smooth(case) else None
         (got, got_gradient, _), (want, want_gradient, _) = (
-            all_of(case, on, vectors, tangents=False) for on in (Device.cpu(fusion=True), Device.numpy())
+            all_of(case, on, vectors, tangents=False) for on in (compiling(), Device.numpy())
         )
     same(case, "value recorded by Fusion", got, want)
     same(case, "gradient recorded by Fusion", got_gradient, want_gradient, 10)

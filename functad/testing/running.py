@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from functad import dtypes
+from functad.backends.fusion import Fusion
 from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import CheckFailedError, FunctadError
@@ -24,6 +25,13 @@ from functad.testing.sampling import Case, cast, describe
 from functad.transforms.vmap import vmap
 
 R = TypeVar("R")
+
+
+@functools.cache
+def compiling() -> Device:
+    """The CPU as a device that fuses, and compiles what is new at once: nothing runs on the host."""
+    xla: Any = Device.cpu(fusion=False).base
+    return Device(Fusion(xla, near=False))
 
 
 def run(op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> list[Any]:
