@@ -306,6 +306,14 @@ class Methods(Handle):
         """The indices that sort an axis (stable)."""
         return ops.argsort(self, axis, descending)
 
+    def partition(self, kth: Any, axis: int | None = -1) -> Tensor:
+        """With the `kth` element where sorting puts it, smaller ones before it and larger ones after it."""
+        return ops.partition(self, kth, axis)
+
+    def argpartition(self, kth: Any, axis: int | None = -1) -> Tensor:
+        """The indices of `partition`."""
+        return ops.argpartition(self, kth, axis)
+
     def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
         """The `k` largest (or smallest) elements along an axis and their indices."""
         return ops.topk(self, k, axis, largest, sorted)

@@ -30,6 +30,12 @@ CASES = [
     call("digitize", V, POINTS, right=True), call("digitize", V, POINTS[::-1]), call("histogram", X, bins=4, density=True),
     call("histogram", X, range=(-1, 1)), call("histogram", X, bins="sturges"), call("histogram", V, weights=np.abs(V)),
     call("histogram2d", V, V**2, bins=[2, 3]), call("histogramdd", X.T, bins=3), call("ptp", X, axis=0),
+    # pad
+    *[call("pad", x, [(1, 2), (0, 3)], mode, **more) for x in (X, np.arange(12).reshape(3, 4) ** 2) for mode, more in (
+        ("linear_ramp", {}), ("linear_ramp", {"end_values": [(3, -2), (1, 5)]}), ("maximum", {}), ("minimum", {"stat_length": 2}),
+        ("mean", {"stat_length": (1, 3)}), ("median", {}), ("reflect", {"reflect_type": "odd"}),
+        ("symmetric", {"reflect_type": "odd"}), ("wrap", {}), ("constant", {"constant_values": (1, 2)}),
+    )],
     # NaN
     call("nanargmax", HOLES, axis=0), call("nancumprod", HOLES, axis=1), call("nancumsum", HOLES), call("nanmax", HOLES, axis=0),
     call("nanmean", HOLES, axis=0), call("nanmedian", HOLES, axis=0), call("nanpercentile", HOLES, [10, 60], axis=0),
@@ -170,6 +176,31 @@ def test_numbers_of_small_integer_types_count_along_long_axes(device):
         (fnp.insert(t, i, 7.0), np.insert(x, u.astype(int), 7.0)),
     ):
         np.testing.assert_array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        ("linear_ramp", {"end_values": 5}),
+        ("mean", {"stat_length": 2}),
+        ("median", {}),
+        ("reflect", {"reflect_type": "odd"}),
+    ],
+)
+def test_borders_made_of_the_values_are_differentiated(mode, more):
+    x = fd.tensor(X, device=fd.Device.numpy())
+    fd.testing.check_grads(lambda x: fnp.pad(x, (1, 2), mode, **more), (x,), order=2)
+    rows = fd.vmap(lambda row: fnp.pad(row, 2, mode, **more))(x)
+    np.testing.assert_allclose(rows.numpy(), np.pad(X, [(0, 0), (2, 2)], mode, **more))
+
+
+def test_arguments_of_padding_that_do_not_fit():
+    with pytest.raises(ArgumentError, match="not one of"):
+        fnp.pad([1.0], 1, "mirror")
+    with pytest.raises(ArgumentTypeError, match="mode='mean' takes stat_length"):
+        fnp.pad([1.0], 1, "mean", constant_values=1)
+    with pytest.raises(ShapeError, match="several steps"):
+        fnp.pad([1.0, 2.0], 5, "reflect", reflect_type="odd")
 
 
 @pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=["xla", "numpy"])

@@ -42,6 +42,7 @@ from functad.numpy.functional import *
 from functad.numpy.grids import *
 from functad.numpy.manipulation import *
 from functad.numpy.nans import *
+from functad.numpy.padding import *
 from functad.numpy.polynomial import *
 from functad.numpy.products import *
 from functad.numpy.quantiles import *

@@ -18,7 +18,7 @@ from functad.ops.operand import operand, operands
 __all__ = [
     "append", "array_split", "block", "broadcast_arrays", "broadcast_to", "column_stack", "concat", "concatenate", "copy",
     "delete", "dsplit", "dstack", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "hstack", "insert", "matrix_transpose",
-    "moveaxis", "ndim", "pad", "permute_dims", "ravel", "repeat", "reshape", "resize", "roll", "rollaxis", "rot90", "shape",
+    "moveaxis", "ndim", "permute_dims", "ravel", "repeat", "reshape", "resize", "roll", "rollaxis", "rot90", "shape",
     "size", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "trim_zeros", "unstack", "vsplit", "vstack",
 ]  # fmt: skip
 
@@ -30,7 +30,6 @@ fliplr = named(ops.fliplr, m="x")
 flipud = named(ops.flipud, m="x")
 matrix_transpose = ops.matrix_transpose
 moveaxis = named(ops.moveaxis, a="x")
-pad = named(ops.pad, array="x")
 permute_dims = transpose = named(ops.transpose, a="x")
 roll = named(ops.roll, a="x")
 rot90 = named(ops.rot90, m="x")

@@ -317,7 +317,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     [0, 1, 2, 0, 0]
     """
     x = operand(x, where="pad")
-    widths = _pairs(pad_width, x.ndim, "pad_width")
+    widths = pairs(pad_width, x.ndim, "pad_width")
     if any(type(w) is not int or w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"pad: pad_width must hold ints that are not negative, got {pad_width!r}.")
     if all(pair == (0, 0) for pair in widths):
@@ -326,7 +326,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         return _extended(x, widths, mode)
     if isinstance(constant_values, Handle):
         return _padded_by_tensor(x, widths, constant_values)
-    values = _pairs(constant_values, x.ndim, "constant_values")
+    values = pairs(constant_values, x.ndim, "constant_values")
     values = tuple([tuple([_border(v, x.dtype) for v in pair]) for pair in values])
     if len(distinct := {v for pair in values for v in pair}) == 1:
         return bind(pad_op, (x,), (widths, distinct.pop()))
@@ -397,7 +397,7 @@ def _repeated(x: Any, times: list[int], lengths: list[int], outer: bool) -> Any:
     return reshape(out, [r * n for r, n in zip(times, lengths, strict=True)])
 
 
-def _pairs(given: Any, ndim: int, what: str) -> tuple[tuple[Any, Any], ...]:
+def pairs(given: Any, ndim: int, what: str) -> tuple[tuple[Any, Any], ...]:
     """One pair per axis, from the forms NumPy takes."""
     array = np.asarray(given)
     try:
