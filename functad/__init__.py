@@ -62,7 +62,7 @@ from functad.module import field as field
 from functad.ops import concatenate as concatenate
 from functad.ops import stack as stack
 from functad.ops import where as where
-from functad.ops.rules import strict_ieee as strict_ieee
+from functad.ops.ieee import strict_ieee as strict_ieee
 from functad.ops.transfer import stop_gradient as stop_gradient
 from functad.param import Param as Param
 from functad.param import ParamId as ParamId

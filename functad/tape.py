@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from functad import dtypes
 from functad.dispatch import bind, tracing
 from functad.errors import DTypeError, GraphConsumedError, ShapeError
+from functad.ops.ieee import guarded
 from functad.ops.op import Op, Residuals, Type
-from functad.ops.rules import guarded, zeros
+from functad.ops.rules import zeros
 from functad.source import Place, line_of, user_place
 
 Leaves: TypeAlias = "int | tuple[Leaves, ...]"

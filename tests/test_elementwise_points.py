@@ -176,7 +176,7 @@ def test_strict_ieee_restores_nan():
         return ops.where(x < 1, x, ops.sqrt(x))
 
     assert fd.grad(guarded)(0.0).item() == 1
-    with ops.rules.strict_ieee():
+    with ops.ieee.strict_ieee():
         assert math.isnan(fd.grad(guarded)(0.0).item())
 
 

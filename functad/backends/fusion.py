@@ -44,8 +44,8 @@ from functad.device import FUSED
 from functad.dispatch import pending as local
 from functad.dispatch import tracing
 from functad.dtypes import DType
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Op, Type
-from functad.ops.rules import is_guarded, is_strict
 from functad.source import user_place
 from functad.tape import AnyNode, Leaf, Part, Swept, refuse_consumed, sweep
 from functad.tensor import Tensor

@@ -27,7 +27,7 @@ from functad.backends.fusion_structure import FORTH_AND_BACK, Plan
 from functad.dispatch import base_tensor
 from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
-from functad.ops.rules import is_strict
+from functad.ops.ieee import is_strict
 
 _MOST_PLANS = 512
 _MOST_OPS = 100_000  # in the plans that are kept

@@ -19,9 +19,10 @@ from functad.dispatch import bind
 from functad.dispatch import pending as local
 from functad.dtypes import is_inexact
 from functad.levels import deeper
+from functad.ops.ieee import guarded, is_guarded
 from functad.ops.op import Cost, Type
 from functad.ops.operand import operand
-from functad.ops.rules import broadcast, guarded, is_guarded
+from functad.ops.rules import broadcast
 from functad.tape import Cut, Leaf, Leaves, Node, Origin, Part, fresh_id, sweep
 
 _MOST_ORIGINS = 8

@@ -16,8 +16,8 @@ from functad.backends.fusion_state import Kind
 from functad.backends.fusion_written import Written, written
 from functad.backends.trace import Trace
 from functad.dispatch import Handle, tracing
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Op, Type
-from functad.ops.rules import is_guarded, is_strict
 from functad.tape import AnyNode, Leaf, Node, Part, Requirement, Swept, sweep
 
 _MOST_NODES = 2048

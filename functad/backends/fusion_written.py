@@ -21,8 +21,8 @@ from functad.dispatch import base_backend, tracing
 from functad.dispatch import pending as local
 from functad.errors import ConcreteValueError
 from functad.levels import BASE, _unrecorded, deeper
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Type
-from functad.ops.rules import is_guarded, is_strict
 from functad.tensor import Tensor
 
 _place = attrgetter("key")

@@ -19,8 +19,8 @@ from functad.backends.trace import Program, open_trace
 from functad.dispatch import tracing
 from functad.errors import ConcreteValueError
 from functad.levels import deeper
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Op, Residuals, Type
-from functad.ops.rules import is_guarded, is_strict
 from functad.tape import Node
 from functad.tensor import Tensor
 

@@ -18,8 +18,9 @@ from functad.backends.forward import Forward
 from functad.backends.trace import Program, open_trace
 from functad.dispatch import bind
 from functad.levels import deeper
+from functad.ops.ieee import guarded, is_guarded
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
-from functad.ops.rules import guarded, is_guarded, zeros
+from functad.ops.rules import zeros
 from functad.tape import sweep
 
 

@@ -22,11 +22,12 @@ from functad.errors import ArgumentError, ShapeError
 from functad.ops.arithmetic import conj, sub
 from functad.ops.axes import normalize_axis
 from functad.ops.diagonal import diagonal_op
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.quantize import QuantTensor
 from functad.ops.quantize import product as quant_product
-from functad.ops.rules import cast, custom, is_guarded, is_strict, mul, multilinear, reshape_op, sum_op, widen
+from functad.ops.rules import cast, custom, mul, multilinear, reshape_op, sum_op, widen
 from functad.ops.shape import moveaxis, reshaped, roll
 
 __all__ = ["cross", "dot", "inner", "kron", "matmul", "outer", "tensordot", "vdot", "vecdot"]

@@ -18,10 +18,11 @@ from jax import lax
 
 from functad import dtypes
 from functad.dispatch import bind
+from functad.ops.ieee import is_guarded
 from functad.ops.logic import isfinite, logical_or, not_equal, where
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
-from functad.ops.rules import broadcast, cast, is_guarded, multilinear, sum_op
+from functad.ops.rules import broadcast, cast, multilinear, sum_op
 from functad.ops.shape import reshaped, transpose_op
 
 __all__: list[str] = []

@@ -16,23 +16,12 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import bind
 from functad.ops.elementary import log_of_sum, widened
+from functad.ops.ieee import is_strict
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.order import line, take_along_axis_op
 from functad.ops.prefix import running
-from functad.ops.rules import (
-    cast,
-    custom,
-    elementwise,
-    is_strict,
-    linear,
-    mul,
-    nondiff,
-    product,
-    shift_axis,
-    widen,
-    zero_mul,
-)
+from functad.ops.rules import cast, custom, elementwise, linear, mul, nondiff, product, shift_axis, widen, zero_mul
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumprod_op", "cumsum", "cumsum_op", "logcumsumexp", "logcumsumexp_op",

@@ -14,10 +14,11 @@ from functad.errors import ShapeError
 from functad.ops.arithmetic import conj
 from functad.ops.contract import matmul
 from functad.ops.diagonal import diagonal_op
+from functad.ops.ieee import is_strict
 from functad.ops.logic import gate
 from functad.ops.op import Samples
 from functad.ops.operand import operands
-from functad.ops.rules import broadcast, cast, is_strict, nondiff
+from functad.ops.rules import broadcast, cast, nondiff
 from functad.ops.shape import on_rows, reshaped, transpose_op
 
 __all__: list[str] = []

@@ -7,65 +7,19 @@ the pull of a cotangent and the push of a tangent.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 from functad import dtypes
 from functad.dispatch import Handle, base_backend, bind
+from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Derivative, Op, Read, Rule, Samples, Type
 
 Partial = Rule | float | None
 
 TABLE: dict[str, Op] = {}
 """Every primitive op by name."""
-
-_strict: ContextVar[bool] = ContextVar("functad_strict_ieee", default=False)
-_guarded: ContextVar[bool] = ContextVar("functad_guarded", default=False)
-
-
-@contextmanager
-def strict_ieee() -> Iterator[None]:
-    """Inside, derivatives follow IEEE 754 to the letter: a zero cotangent times inf is NaN.
-
-    Outside, a cotangent that is exactly zero stays zero however singular the partial derivative,
-    so that `where(x > 0, sqrt(x), 0)` has a finite gradient at 0.
-
-    >>> import functad as fd
-    >>> slope = fd.grad(lambda x: fd.where(x > 0, x.sqrt(), 0.0))
-    >>> slope(0.0).item()
-    0.0
-    >>> with fd.strict_ieee():
-    ...     slope(0.0).item()
-    nan
-    """
-    token = _strict.set(True)
-    try:
-        yield
-    finally:
-        _strict.reset(token)
-
-
-def is_strict() -> bool:
-    """Whether `strict_ieee()` is on in this context."""
-    return _strict.get()
-
-
-@contextmanager
-def guarded() -> Iterator[None]:
-    """Inside, the cotangents that rules get came through an op that guards, such as `where`: their zeros win."""
-    token = _guarded.set(True)
-    try:
-        yield
-    finally:
-        _guarded.reset(token)
-
-
-def is_guarded() -> bool:
-    """Whether rules run behind an op that guards, and zeros may win over inf and NaN."""
-    return _guarded.get() and not _strict.get()
 
 
 def register(op: Op) -> Op:
@@ -238,9 +192,9 @@ def product(g: Any, partial: Any) -> Any:
         if partial == -1:
             return neg(g)
         return mul(g, partial) if partial else bind(zeros_like_op, (g,))
-    if _strict.get():
+    if is_strict():
         return mul(g, partial)
-    return guarded_mul(g, partial) if _guarded.get() else masked_mul(g, partial)
+    return guarded_mul(g, partial) if is_guarded() else masked_mul(g, partial)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:

@@ -21,9 +21,9 @@ from functad.backends.trace import Equation, Program, Trace, open_trace
 from functad.dispatch import Handle, tracing
 from functad.errors import ArgumentTypeError, ConcreteValueError
 from functad.levels import Level, deeper
+from functad.ops.ieee import is_strict
 from functad.ops.op import Op, Type
 from functad.ops.operand import as_array
-from functad.ops.rules import is_strict
 from functad.source import user_line
 from functad.tensor import Tensor
 from functad.transforms.arguments import settle

@@ -17,8 +17,9 @@ from functad.backends.staged import RecordedOp, StagedOp
 from functad.backends.trace import Program
 from functad.dispatch import bind
 from functad.errors import NotDifferentiableError
+from functad.ops.ieee import is_guarded
 from functad.ops.op import Cost, Keep, Op, Residuals, Type
-from functad.ops.rules import is_guarded, zeros
+from functad.ops.rules import zeros
 from functad.transforms.bodies import Key, joined, run_xla, written
 
 MOST_OPS = 1024

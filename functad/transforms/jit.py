@@ -19,8 +19,8 @@ from functad.dispatch import Handle, base_backend, bind, reads, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
 from functad.keywords import explained
 from functad.levels import BASE, deeper
+from functad.ops.ieee import is_strict
 from functad.ops.operand import as_array, operand
-from functad.ops.rules import is_strict
 from functad.param import Param, ids_of, pattern_of, renamed
 from functad.tensor import Tensor
 from functad.transforms.arguments import beside, settle, unflatten
