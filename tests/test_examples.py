@@ -174,7 +174,7 @@ def test_what_the_readme_prints_is_looked_at():
     assert len(re.findall(r"^print\(.*\)  # (?:NOT_REACHED|6\.0)", "\n".join(PYTHON), re.MULTILINE)) == 2
 
 
-def test_the_page_on_modules_runs():
+def test_the_page_on_modules_runs(capsys):
     """Its blocks go on from each other, and from names a reader has: a model, data and losses, files of torch and flax."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "modules.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
@@ -188,6 +188,16 @@ def test_the_page_on_modules_runs():
     exec(blocks[2], names)
     model, _, loss = names["step"](names["model"], names["state"], *names["batches"][0])
     assert loss.item() > names["loss"](model, *names["batches"][0]).item()
+    first = names["model"]
+    exec(blocks[3], names)
+    moved = 0.999 * first.weight.numpy() + 0.001 * names["model"].weight.numpy()
+    np.testing.assert_allclose(names["ema"].weight.numpy(), moved, rtol=1e-6)
+    assert (
+        not names["ema"].weight.is_autodiff
+        and names["model"].weight.dtype == names["grads"][first.weight].dtype == fd.float32
+    )
+    exec(blocks[4], names)
+    assert capsys.readouterr().out.split() == ["0.0", "0.0010000000474974513", "0.0"]
 
     parts = {"0.weight": np.ones((3, 2)), "0.bias": np.ones(3), "1.weight": np.ones((1, 3)), "1.bias": np.ones(1)}
     files = {"mlp.pt": parts, "resnet.pt": {f"module.layers.{name}": x for name, x in parts.items()}}
@@ -205,7 +215,7 @@ def test_the_page_on_modules_runs():
             "Dense_1": {"kernel": np.ones((3, 1)), "bias": np.ones(1)},
         }
     }
-    exec(blocks[3], names)
+    exec(blocks[5], names)
     assert loaded == [10.0] * 3
 
 
