@@ -14,6 +14,8 @@ rule names is kept for backward.
 - `nondiff(name, impl)`: no derivative
 - `product(g, x)`: how a rule of `multilinear` or `custom` multiplies, so that a zero cotangent stays zero
 
+An op declared under the name of an earlier one of yours takes its place; functad's own names are taken.
+
 `fd.testing.check_op` then tests what is tested of functad's own ops. (A function of arrays or tensors
 that needs no rule is no op: write it down; for a JAX function see `fd.from_jax`, for a rule of a
 function `fd.custom_vjp`.)

@@ -348,6 +348,23 @@ def test_to_jax_with_pytrees_integers_and_constants():
     assert jax.jit(lambda p, n: f(p, n, "on", scale=2.0)["n"])({"a": jnp.ones(4)}, 3) == 4
 
 
+@pytest.mark.parametrize("mode", [False, True], ids=["x32", "x64"])
+def test_to_jax_takes_arrays_of_numpy_in_every_transform(mode):
+    """Under jax.grad and jax.vmap their 64 bits were refused; without x64 they count as 32, as everywhere."""
+    with fd.enable_x64(mode):
+        w, labels, targets = jnp.ones((2, 3), "float32"), np.array([0, 1]), np.full((2, 3), 2.0)
+        grads = jax.grad(to_jax(fd.nn.functional.cross_entropy))(w, labels)
+        np.testing.assert_allclose(grads, [[-1 / 3, 1 / 6, 1 / 6], [1 / 6, -1 / 3, 1 / 6]], rtol=1e-6)
+        loss = to_jax(lambda w, y: ((w - y) ** 2).sum())
+        for f in (jax.grad(loss), jax.jit(jax.grad(loss))):
+            assert f(w, targets).tolist() == [[-2.0] * 3] * 2
+        assert jax.vmap(loss)(w, targets).tolist() == [3.0, 3.0]
+        pushed = jax.jvp(loss, (w, jnp.asarray(targets)), (w, np.ones_like(jnp.asarray(targets))))
+        assert [x.item() for x in pushed] == [6.0, 0.0]
+    with fd.enable_x64(False), pytest.raises(fd.errors.DTypeError, match="does not fit int32"):
+        jax.grad(loss)(jnp.ones(1), np.array([2**40]))
+
+
 def test_to_jax_without_tracing_runs_ordinary_python():
     assert to_jax(lambda x: x * 2 if x > 0 else -x)(jnp.asarray(-3.0)) == 3.0
     with pytest.raises(fd.errors.ConcreteValueError, match="to_jax"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import functad as fd
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, CheckFailedError
-from functad.ops import TABLE, Op, Samples, custom, elementwise, linear, mul, multilinear, nondiff
+from functad.ops import TABLE, Op, Samples, custom, elementwise, linear, mul, multilinear, nondiff, rules
 from functad.ops.op import Keep
 from functad.testing import check_grads, check_op, strategies
 from functad.testing.sampling import draw
@@ -559,3 +560,15 @@ def test_an_op_of_a_users_may_have_defaults_and_refuse_complex_numbers():
         check_op(op, properties=["declared", "backends", "adjoint", "numeric", "vmap", "dtypes"])
     finally:
         TABLE.pop("test_huber", None)
+
+
+def test_an_op_may_be_declared_again(monkeypatch):
+    """As the cell of a notebook is run again; the earlier one works on where something holds it."""
+    monkeypatch.setattr(rules, "TABLE", dict(TABLE))
+    declare = lambda n: fd.op.elementwise("scaled_again", lambda xp, x: x * n, n, doc="n x.")
+    two, three = declare(2.0), declare(3.0)
+    assert [fd.grad(op)(1.0).item() for op in (two, three, two)] == [2.0, 3.0, 2.0]
+    assert rules.TABLE["scaled_again"] is three
+    assert pickle.loads(pickle.dumps(three)) is three
+    with pytest.raises(fd.errors.ArgumentError, match="'mul': functad has an op of this name"):
+        fd.op.elementwise("mul", lambda xp, x: x, 1.0, doc="x.")

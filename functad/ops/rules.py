@@ -13,6 +13,7 @@ from typing import Any
 
 from functad import dtypes
 from functad.dispatch import Handle, base_backend, bind
+from functad.errors import ArgumentError
 from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Derivative, Op, Read, Rule, Samples, Type
 
@@ -23,11 +24,15 @@ TABLE: dict[str, Op] = {}
 
 
 def register(op: Op) -> Op:
-    """Enter `op` in the table."""
-    if op.name in TABLE:
-        raise ValueError(f"op {op.name!r} is declared twice.")
+    """Enter `op` in the table; one of the user's takes the place of another, as a cell of a notebook runs again."""
+    if (other := TABLE.get(op.name)) is not None and _is_own(other):
+        raise ArgumentError(f"op {op.name!r}: functad has an op of this name; give yours another one.")
     TABLE[op.name] = op
     return op
+
+
+def _is_own(op: Op) -> bool:
+    return str(getattr(op.impl, "__module__", "")).startswith("functad.")
 
 
 def _named(name: str) -> Op:

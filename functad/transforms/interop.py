@@ -195,7 +195,7 @@ def to_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten_as_jax((args, kwargs))
         places = [i for i, x in enumerate(leaves) if isinstance(x, (jax.Array, np.ndarray, Handle))]
-        arrays = [_array(leaves[i]) for i in places]
+        arrays = [_array(_wrap(leaves[i]) if _is_host(leaves[i]) else leaves[i]) for i in places]
 
         def call(tensors: Sequence[Any]) -> Any:
             filled = list(leaves)
@@ -234,6 +234,11 @@ def _write_down(
         return jax.tree.unflatten(structure, [next(rest) if isinstance(x, Handle) else x for x in found])
 
     return program, [_array(x) for x, _ in trace.hidden.values()], fill
+
+
+def _is_host(x: Any) -> bool:
+    """Whether something is an array of NumPy's, whose dtype becomes one that JAX has."""
+    return isinstance(x, np.ndarray) and x.dtype != FLOAT0
 
 
 def _array(x: Any) -> Any:
