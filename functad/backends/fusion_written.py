@@ -154,11 +154,13 @@ class Written(Program):
                 return None
             step = step.parent
         numbers = {id(x): i for i, x in reversed([*enumerate(tensors)])}
+        places = recording.places or {}
+        if any([c in numbers or places.get(c, start.size) < start.size for c in self.constants]):  # noqa: C419
+            return None  # another tensor may be what was that constant here
 
         def find(x: Tensor) -> Any:
             return numbers.get(id(x), self.constants.get(id(x)))
 
-        places = recording.places or {}
         knowns = tuple([(find(x), places.get(id(x))) for x in recording.knowns[count:]])
         ends = []
         for x in outs:
