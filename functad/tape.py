@@ -158,7 +158,8 @@ class Part(Made):
     @property
     def leaves(self) -> Leaves:
         """The leaves it depends on."""
-        found: Leaves = self.parent.leaves
+        parent = self.parent
+        found: Leaves = parent.leaves if type(parent) is Node else parent.leaves_at(self.index)
         return found
 
 

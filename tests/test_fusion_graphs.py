@@ -1,6 +1,7 @@
 """What goes on behind recorded ops on the tape is what would be there without recording them, compiled or not."""
 
 import gc
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from threading import Thread
@@ -16,7 +17,7 @@ from functad import numpy as fnp
 from functad.backends import fusion_compile, fusion_state
 from functad.backends.pulls import Pulls
 from functad.dispatch import pending
-from functad.ops.op import Op
+from functad.ops.op import Cost, Op
 
 REPEATS = 6
 
@@ -452,3 +453,55 @@ def test_a_step_of_known_ops_is_whole_after_some_dozen_times(rules):
         grads = loss.backward()
         assert np.isfinite(loss.item()) and grads[a].shape == (2,)
     assert 16 < steps < 80 and not rules
+
+
+def test_a_reason_is_of_the_result_not_of_what_was_recorded_with_it(device):
+    """A cut behind a value that was read says which leaves were cut off, by what the value depends on."""
+    for _ in repeated(device):
+        a, b, c = (leaf(device, float(i + 1), 0.5) for i in range(3))
+        x, y = a * 2.0 + 0.5, b * 3.0
+        (x.sum() + y.sum()).item()
+        grads = (y.astype("int32").astype("float32") * c).sum().backward()
+        reasons = [grads.explain(w).reason.name for w in (a, b, c)]
+        assert reasons == ["NOT_REACHED", "CUT_BY_INT_CAST", "PRESENT"]
+
+
+def test_a_backward_that_releases_lets_go_of_what_was_kept_for_it(device):
+    for _ in repeated(device):
+        before = {id(x) for x in jax.live_arrays()}
+        w = leaf(device, *np.linspace(-0.5, 0.4, 64)).reshape(8, 8).detach().require_grad()
+        loss = ((w @ w).tanh() @ w).cos().sum()
+        other = (w * 2).sum()
+        loss.item()
+        assert w.grad(loss.backward(retain_graph=False)).shape == (8, 8)
+        gc.collect()
+        made = [x for x in jax.live_arrays() if id(x) not in before and x.shape == (8, 8)]
+        assert len(made) == 1  # the leaf
+        with pytest.raises(fd.errors.GraphConsumedError):
+            loss.backward()
+        np.testing.assert_array_equal(w.grad(other.backward()).numpy(), np.full((8, 8), 2.0))
+
+
+@pytest.mark.parametrize("device", ["compiled"], indirect=True)
+@pytest.mark.parametrize(
+    ("fn", "costly"),
+    [
+        (lambda w, x: ((h := x @ w).tanh() * h, h), {"contract": 1}),  # the result is held when the loss is read
+        (lambda w, x: ((h := (x @ w).tanh()) @ w, h), {"contract": 3}),
+        (lambda w, x: (fnp.linalg.eigh((x @ w).T @ x @ w)[0].sin(),), {"contract": 7}),  # rules that read other results
+        (lambda w, x: (fnp.sort(x @ w).sin(),), {"contract": 1, "put_along_axis": 1}),
+    ],
+)
+def test_costly_results_that_are_held_or_one_of_several_are_not_computed_again(device, fn, costly):
+    w = fd.tensor(np.linspace(-0.5, 0.4, 9).reshape(3, 3), device=device.autodiff()).require_grad()
+    x = fd.tensor(np.linspace(-1.0, 1.0, 12).reshape(4, 3) ** 2, device=device)
+    plain = fd.tensor(w.numpy(), device=fd.Device.numpy().autodiff()).require_grad()
+    expected = plain.grad(fn(plain, fd.tensor(x.numpy(), device=fd.Device.numpy()))[0].sum().backward()).numpy()
+    for _ in repeated(device):
+        outs = fn(w, x)
+        loss = outs[0].sum()
+        loss.item()
+        np.testing.assert_allclose(loss.backward()[w].numpy(), expected, rtol=2e-4, atol=1e-6)
+    plan = next(p for p in device.base.compiler.plans if p.seeds and p.call is not None)
+    names = [eq.op.name for eq in plan.program(device.base).equations if eq.op.cost is Cost.COMPUTE]
+    assert Counter(names) == costly

@@ -191,7 +191,9 @@ def test_few_sweeps_are_kept(fused, monkeypatch):
 def test_a_tensor_that_a_rule_reaches_is_no_other_tensor_of_the_program(fused):
     """A rule's constant is met before it runs, or is its operand; later another tensor is where it was."""
     first, second = fd.tensor([1.0, 2.0], device=fused), fd.tensor([10.0, 20.0], device=fused)
-    scaled = fd.op.elementwise("scaled", lambda xp, x: xp.sin(x), lambda x: x * first, samples=fd.op.Samples([]), doc="")
+    scaled = fd.op.elementwise(
+        "scaled", lambda xp, x: xp.sin(x), lambda x: x * first, samples=fd.op.Samples([]), doc=""
+    )
     for n in range(3 * ROUNDS):
         pending.at_once = pending.futile = 0
         other = second if n >= 2 * ROUNDS else first

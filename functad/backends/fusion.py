@@ -33,6 +33,7 @@ from functad.backends.fusion_structure import (
     is_python,
     is_recorded,
     origins_of,
+    released,
     snapshot,
     summary,
 )
@@ -224,7 +225,9 @@ class Fusion(BaseBackend):
         if token.context is None:  # recorded in another thread, or its run failed
             tracked = recording.state.tracks(token.place)
             token.context = (
-                Part(snapshot(recording), token.place, x._shape, x._dtype) if tracked else Leaf(x._shape, x._dtype)
+                Part(snapshot(recording, token.place), token.place, x._shape, x._dtype)
+                if tracked
+                else Leaf(x._shape, x._dtype)
             )
         found: AnyNode = token.context
         return found
@@ -295,6 +298,8 @@ class Fusion(BaseBackend):
             recording.knowns[plan.where[i]]._context if i >= 0 else Leaf(*type, id=recording.retained[~i])
             for i, type in plan.reached
         ]
+        if release:
+            released(recording, plan)
         return list(zip(nodes, pieces, plan.behind, strict=True))
 
     def _pulled(self, recording: Recording, plan: Plan, cotangents: Sequence[Tensor]) -> list[Tensor]:
@@ -411,7 +416,7 @@ class Fusion(BaseBackend):
             arrays = self._call(plan, recording)
             if plan.saved:
                 recording.kept = plan.saved
-                recording.saved = dict(zip(plan.saved, arrays[len(plan.live) :], strict=True))
+                recording.saved = plan.saved_of(arrays)
             return arrays
         weigh(plan)
         return replay(self, recording, plan, made)

@@ -279,7 +279,8 @@ def concrete(recording: Recording, run: Callable[[], Any]) -> Any:
         if all([type(a) in ARRAYS for a in arrays]):  # noqa: C419  # a list is quicker
             return arrays
     except (ValueError, RuntimeError) as error:
-        refuse_donated("a recorded op", [base_tensor(x)._value for x in recording.knowns if x is not None])
+        given = [base_tensor(x)._value for x in recording.knowns if x is not None]
+        refuse_donated("a recorded op", [*given, *recording.saved.values()])
         if isinstance(error, RuntimeError):
             raise  # else: JAX takes compiler options outside of its traces only
     with jax.ensure_compile_time_eval():

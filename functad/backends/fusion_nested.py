@@ -151,7 +151,7 @@ class Nested(Recording):
             return [outs[p] for p in plan.live]
         if plan.followed:
             self.kept = plan.saved
-            self.saved = dict(zip(plan.saved, outs[len(plan.live) :], strict=True))
+            self.saved = plan.saved_of(outs)
         return outs
 
     def value_of(self, place: int) -> Tensor:

@@ -142,6 +142,8 @@ class Recording:
 
     __slots__ = (
         "__weakref__",
+        "apart",
+        "followed",
         "fusion",
         "id",
         "kept",
@@ -175,11 +177,15 @@ class Recording:
         self.more: Any = []  # of tensors below the tape
         self.id = 0  # as a node, and the leaves it depends on
         self.leaves: Leaves = ()
+        self.apart: Any = (
+            None  # if results depend on different leaves: the plan, leaves by number of the tensor, by place
+        )
         self.outputs: list[Any] = []  # weak references to its results on the tape, if they need different things
         self.recurs = True  # whether its structure had been met before when it ran
         self.retained: dict[int, int] = {}  # the ids of results whose gradients are kept, by place
         self.kept: tuple[int, ...] = ()  # places of results that backward would have to compute again
         self.saved: dict[int, Any] = {}  # ... and the arrays of those that somebody may need
+        self.followed: tuple[int, ...] = ()  # places of the results that the tape goes on behind
         self.released: tuple[int, ...] = ()  # where backwards began that were to release what they walk
 
     def repeat(self, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
@@ -309,6 +315,17 @@ class Recording:
         """The cotangents that go on to other nodes, and whether behind a guard, from those of results by their places."""
         pieces: list[tuple[AnyNode, Any, bool]] = self.fusion.pull_recorded(self, g, release, found)
         return pieces
+
+    def leaves_at(self, place: int) -> Leaves:
+        """The leaves that a result depends on."""
+        if self.apart is None:
+            return self.leaves
+        plan, leaves, found = self.apart
+        if place not in found:
+            needed = plan.needs(place)
+            found[place] = tuple([part for i, part in leaves.items() if plan.places[i] in needed])
+        some: Leaves = found[place]
+        return some
 
     def end(self) -> None:
         """Run what was recorded."""

@@ -14,15 +14,15 @@ import numpy as np
 from functad.backends.fusion_state import nbytes
 from functad.backends.trace import Program
 
-_ALL = 1 << 28  # what all results count together, in a network that counts in 32 bits
+_ALL = 1 << 28  # half of what all results count together, in a network that counts in 32 bits
 _NEVER = 1 << 30
 
 
 def least_saved(program: Program, forward: Collection[int], costly: Collection[int], held: Collection[int]) -> set[int]:
     """The variables to keep, of a program that computes gradients.
 
-    `forward` are the variables of results, `costly` those that are not to be computed again, `held` those that
-    cannot be kept.
+    `forward` are the variables of results, `costly` those that are not to be computed again, `held` those that the
+    program holds when the forward ends: of two that are as large such a one is kept.
     """
     read: set[int] = set()
     edges: list[tuple[int, int]] = []
@@ -55,7 +55,7 @@ def _least_cut(
     sizes = [nbytes(program.types[x]) for x in variables]
     unit = max(sum(sizes) / _ALL, 1)
     arcs = [
-        *[(2 * i, 2 * i + 1, _NEVER if x in held else max(int(sizes[i] / unit), 1)) for x, i in number.items()],
+        *[(2 * i, 2 * i + 1, max(2 * int(sizes[i] / unit), 2) - (x in held)) for x, i in number.items()],
         *[(2 * number[x] + 1, 2 * number[y], _NEVER) for x, y in set(edges)],
         *[(first, 2 * number[x], _NEVER) for x in sources],
         *[(2 * number[x] + 1, last, _NEVER) for x in sinks],

@@ -41,6 +41,7 @@ def reach(steps: Sequence[State], wanted: set[int]) -> list[bool]:
         if any(p in wanted for p in range(step.first, step.size)):
             needed[i] = True
             wanted.update(step.inputs)
+            wanted.update(range(step.first, step.size))  # its rule may read what else it made
     return needed
 
 
@@ -186,7 +187,7 @@ class Plan:
         """A function of arrays that computes the live results and those saved, each op through `call(op, arrays, params)`."""
         call = call or _call
         steps, needed, last = self.steps, self.needed, self.last
-        results = (*self.live, *self.saved)
+        results = (*self.live, *self.only_saved)
         kept = set(self.saved)
 
         def evaluate(*arrays: Any) -> Any:
@@ -227,11 +228,21 @@ class Plan:
         """Find what forward is to return for backward, lest it compute costly ops again."""
         backward = Plan(self.state, roots=self.followed, seeded=True)
         program, variables = backward._traced(fusion)
-        single = {step.first: step.op.cost is Cost.COMPUTE for step in self.steps if step.place is not None}
+        compute = {p for s in self.steps if s.op.cost is Cost.COMPUTE for p in range(s.first, s.size)}
         forward = {x: p for p, x in variables.items()}
-        held = {x for x, p in forward.items() if p in self.followed or p not in single}
-        costly = {x for x, p in forward.items() if single.get(p)} - held
+        held = {x for x, p in forward.items() if p in self.live}
+        costly = {x for x, p in forward.items() if p in compute}
         self.saved = tuple(sorted([forward[x] for x in least_saved(program, forward, costly, held)]))
+
+    @property
+    def only_saved(self) -> tuple[int, ...]:
+        """The places whose results are returned for backward alone."""
+        return tuple([p for p in self.saved if p not in self.live])
+
+    def saved_of(self, results: Sequence[Any]) -> dict[int, Any]:
+        """What is kept for backward, by place, of what a forward has returned."""
+        found = dict(zip((*self.live, *self.only_saved), results, strict=False))
+        return {p: found[p] for p in self.saved}
 
     def _traced(self, fusion: Any) -> tuple[Program, dict[int, int]]:
         """The program, and the variables that stand for results by their places."""
@@ -239,7 +250,7 @@ class Plan:
             inputs = [trace.input(k.shape, k.dtype) for k in self.inputs]
             seeds = [trace.input(*t) for t in self.seeds]
             values, gradients = self.gradients(inputs, seeds)
-            saved = () if self.seeds else self.saved
+            saved = () if self.seeds else self.only_saved
             program = trace.program([*[values[p] for p in (*self.live, *saved)], *gradients])
             return program, {p: x._value for p, x in enumerate(values) if x is not None and x._backend is trace}
 
@@ -280,8 +291,9 @@ def _cut(program: Program, given: dict[int, int]) -> tuple[Program, list[int]]:
     for eq in reversed(program.equations):
         if wanted.isdisjoint(eq.outputs):
             continue
-        if eq.outputs[0] in given:
-            read.append(eq.outputs[0])
+        mine = [x for x in eq.outputs if x in wanted]
+        if all(x in given for x in mine):
+            read += mine
         else:
             equations.append(eq)
             wanted.update(x for x in eq.inputs if type(x) is int)
@@ -397,13 +409,17 @@ def is_python(node: Any) -> bool:
     return type(parent) is Node and parent.op.base_run is not None
 
 
-def snapshot(recording: Recording) -> Recording:
-    """A recording as it is now, as a node: another thread goes on with it, or its run failed."""
+def snapshot(recording: Recording, place: int) -> Recording:
+    """A recording as it is now, as a node with one result: another thread goes on with it, or its run failed."""
     copy = Recording.__new__(Recording)
     for name in ("fusion", "tape", "x64", "state", "recurs", "released", "retained", "kept", "saved"):
         setattr(copy, name, getattr(recording, name))
-    copy.knowns = recording.knowns[: copy.state.count]
-    copy.tokens = None
+    steps, wanted = path(copy.state), {place}
+    reach(steps, wanted)
+    places = [p for step in steps for p in range(step.first - len(step.kinds), step.first)]
+    copy.knowns = [x if p in wanted else None for x, p in zip(recording.knowns, places)]  # type: ignore[misc]  # noqa: B905  # those met later are not read
+    copy.tokens = copy.apart = None
+    copy.followed = (place,)
     copy.leaves = leaves_of(copy)  # the contexts it depends on are made before it
     copy.id = fresh_id()
     return copy
@@ -413,11 +429,14 @@ def become_node(recording: Recording, plan: Plan) -> dict[int, Part]:
     """Make a recording that has ended a node of its tape; its results that the tape follows, by place."""
     recording.id = fresh_id()
     keep_needed(recording, plan, plan.followed)
+    recording.followed = plan.followed
     knowns = recording.knowns
-    recording.leaves = tuple([x._context.leaves for i in plan.tracked_in if (x := knowns[i]) is not None])
+    leaves = {i: x._context.leaves for i in plan.tracked_in if (x := knowns[i]) is not None}
+    recording.leaves = tuple(leaves.values())
     types = plan.types_at
     parts = {p: Part(recording, p, *types[p]) for p in plan.followed}
     if plan.differ:
+        recording.apart = plan, leaves, {}
         recording.outputs = [ref(part, partial(_let_go, ref(recording), plan)) for part in parts.values()]
     return parts
 
@@ -430,6 +449,12 @@ def keep_needed(recording: Recording, plan: Plan, places: tuple[int, ...]) -> No
     if recording.saved:
         wanted = frozenset().union(*[plan.needs(p) for p in places])
         recording.saved = {p: x for p, x in recording.saved.items() if p in wanted}
+
+
+def released(recording: Recording, plan: Plan) -> None:
+    """Let go of what only results need from which backward has released what it walked."""
+    if recording.followed:
+        keep_needed(recording, plan, tuple([p for p in recording.followed if not is_consumed(recording, p)]))
 
 
 def leaves_of(recording: Recording) -> Leaves:
