@@ -14,7 +14,7 @@ from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, FunctadError, ShapeError
 from functad.keywords import explained
 from functad.ops.axes import counted
-from functad.ops.operand import as_array
+from functad.ops.operand import as_array, without_value
 from functad.tensor import Tensor
 
 Shape = int | Sequence[int]
@@ -185,7 +185,9 @@ def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
     try:
         sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else [shape]))
     except TypeError:
-        raise ArgumentTypeError(f"{where}: a shape is an int or a tuple of ints, got {shape!r}.") from None
+        raise ArgumentTypeError(
+            f"{where}: a shape is an int or a tuple of ints, got {shape!r}.{without_value(shape)}"
+        ) from None
     if any(n < 0 for n in sizes):
         raise ShapeError(f"{where}: a shape cannot have a negative length, got {shape!r}.")
     return sizes

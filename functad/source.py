@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TypeAlias
 
 OURS = __file__.rpartition("/")[0] + "/"
+
+_LIBRARIES = ("jax", "numpy", "optree", "scipy", "functools", "contextlib")
 
 Place: TypeAlias = tuple[CodeType, int]
 
@@ -36,5 +38,13 @@ def line_of(place: Place) -> str:
 
 
 def user_line() -> str:
-    """The innermost line outside functad as `file:line`."""
-    return line_of(user_place(2))
+    """The innermost line outside functad, and what it is built on, as `file:line`."""
+    frame = sys._getframe(1)
+    while _is_library(frame) and frame.f_back is not None:
+        frame = frame.f_back
+    return line_of((frame.f_code, frame.f_lasti))
+
+
+def _is_library(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith(OURS) or str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES

@@ -314,6 +314,8 @@ def _residuals(node: Node, recomputed: dict[int, Any]) -> Residuals:
 
 def refuse_consumed(op: Op, shape: Any, where: Place) -> NoReturn:
     """Raise since backward has released what it would walk again."""
+    if any(hasattr(part, "shape") for part in shape):  # types, of an op with several outputs
+        shape = shape[0].shape if len(shape) == 1 else tuple([part.shape for part in shape])
     raise GraphConsumedError(
         f"backward: the residuals of {op.name} (output shape {shape}, made at {line_of(where)}) were "
         "released by an earlier backward(retain_graph=False). Call backward() without retain_graph=False on "

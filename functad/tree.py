@@ -246,13 +246,25 @@ def spread(prefix: Any, structure: Structure, tree: Any, name: str, where: str) 
     try:
         parts = outline.flatten_up_to(tree)
     except ValueError:
-        errors = optree.prefix_errors(prefix, tree, none_is_leaf=True, namespace=_NAMESPACE)
-        why = "; ".join(" ".join(str(e(name)).split()) for e in errors)
         raise StructureError(
             f"{where}: {name}={prefix!r} does not fit the structure {shown(structure)}: each entry must stand for a whole "
-            f"part of it. {why}"
+            f"part of it.{_misfit(prefix, tree, name)}"
         ) from None
     return [entry for entry, part in zip(entries, parts, strict=True) for _ in flatten(part)[0]]
+
+
+def _misfit(prefix: Any, tree: Any, name: str) -> str:
+    """Where two trees part that ought to be alike down to the leaves of the first, as a sentence."""
+    ours = one_level(prefix)
+    if ours is None:
+        return ""
+    theirs = one_level(tree)
+    if theirs is None or type(prefix) is not type(tree):
+        return f" {name} is a {type(prefix).__name__} where there is {'one leaf' if theirs is None else f'a {type(tree).__name__}'}."
+    if list(ours[1]) != list(theirs[1]):
+        return f" {name} has the keys {list(ours[1])} where there are {list(theirs[1])}."
+    found = (_misfit(a, b, f"{name}[{key!r}]") for key, a, b in zip(ours[1], ours[0], theirs[0], strict=True))
+    return next(filter(None, found), "")
 
 
 def match(structure: Structure, tree: Any, where: str) -> list[Any]:

@@ -74,7 +74,7 @@ class Values(Handle):
         while isinstance(x._value, Handle):
             if hasattr(x._backend, "refuse_value"):
                 x._backend.refuse_value(x, what)
-            elif x._backend.is_tape:
+            elif hasattr(x._backend, "was_read"):
                 x._backend.was_read = True
             x = x._value
         return self

@@ -9,6 +9,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from functad import errors, hessian, hvp, jacfwd, jacrev, jvp, linearize, ops, v
 from functad.levels import open_depth
 
 grad, value_and_grad = fd.grad, fd.value_and_grad
+NUMPY = fd.ones(3, device=fd.Device.numpy())
 A3, A4, M = np.ones(3), np.ones(4), np.ones((3, 4))
 
 REFUSED = [
@@ -119,6 +121,45 @@ REFUSED = [
     (lambda: vmap(lambda x: f"{x:.2f}")(A3), errors.ConcreteValueError, "under vmap"),
     (lambda: vmap(lambda x: list(range(x)))(np.arange(3)), errors.ConcreteValueError, "under vmap"),
     (lambda: vmap(grad(lambda x: x.numpy()))(A3), errors.ConcreteValueError, "under vmap"),
+    (lambda: vmap(lambda x: "s")(A3), errors.ArgumentTypeError, r"pytrees of them\.$"),
+    (lambda: vmap(lambda x: (x, [x]), out_axes=(0, (0,)))(A3), errors.StructureError, r"out_axes\[1\] is a tuple where there is a list"),
+    (lambda: vmap(lambda x: x, out_axes=(0, 1))(A3), errors.StructureError, "out_axes is a tuple where there is one leaf"),
+    # what is read off cuts the gradient, in whatever mode
+    (lambda: grad(lambda x: (x * 2).jax())(1.0), errors.ArgumentTypeError, "cuts the gradient"),
+    (lambda: vjp(lambda x: (x * 2).numpy(), A3), errors.ArgumentTypeError, "vjp: .* cuts the gradient"),
+    (lambda: jvp(lambda x: (x * 2).numpy(), (A3,), (A3,)), errors.ArgumentTypeError, "jvp: .* cuts the gradient"),
+    (lambda: linearize(lambda x: (x * 2).numpy(), A3), errors.ArgumentTypeError, "linearize: .* cuts the gradient"),
+    (lambda: jacrev(lambda x: float(x * 2))(1.0), errors.ArgumentTypeError, "jacrev: .* cuts the gradient"),
+    (lambda: jacfwd(lambda x: float(x * 2))(1.0), errors.ArgumentTypeError, "jacfwd: .* cuts the gradient"),
+    (lambda: hessian(lambda x: float(x * 2))(1.0), errors.ArgumentTypeError, "hessian: .* cuts the gradient"),
+    # a pullback has one argument, on the device of the output
+    (lambda: vjp(lambda x: (x, x), A3)[1](A3, A3), errors.ArgumentTypeError, r"one argument.*got 2; write pullback\(\(g0, g1\)\)"),
+    (vjp(lambda x: x, 1.0)[1], errors.ArgumentTypeError, r"got 0; write pullback\(1\.0\)"),
+    (lambda: vjp(lambda x: x, A3)[1](NUMPY), errors.DeviceError, "cotangent is on the device numpy, but .* on cpu:0"),
+    (lambda: jvp(lambda x: x, (A3,), (NUMPY,)), errors.DeviceError, r"tangents\[0\] is on the device numpy"),
+    # jit
+    (lambda: fd.jit(lambda x, n: x, static_argnums=1)(A3, [2]), errors.ArgumentTypeError, r"static argument n is \[2\] of type list.*tuple\(n\)"),
+    (lambda: fd.jit(lambda x, n: x, static_argnames="n")(A3, n={"a": 1}), errors.ArgumentTypeError, r"static argument n is.*tuple\(n\.items\(\)\)"),
+    (lambda: fd.jit(lambda x, n: x, static_argnums=-1)(A3, A3), errors.ArgumentTypeError, "Leave it out of static_argnums"),
+    (lambda: fd.jit(lambda *a: a[0], static_argnums=1)(A3, {1}), errors.ArgumentTypeError, r"static argument 1 is \{1\}.*frozenset"),
+    (lambda: fd.jit(lambda x, n: x.reshape(n, -1))(A3, 3), errors.ArgumentTypeError, "static_argnums"),
+    (lambda: fd.jit(fd.zeros)(3), errors.ArgumentTypeError, "static_argnums.*x.shape"),
+    (lambda: fd.ops.sin(jax.random.key(0)), errors.ArgumentTypeError, "typed key of JAX.*jax.random.key_data"),
+    # control flow
+    (lambda: fd.switch(0, lambda x: x, A3), errors.ArgumentTypeError, r"branches must be a list.*fd.switch\(index, \[f, g\]"),
+    (lambda: fd.cond(True, fd.ones(3), lambda x: x, A3), errors.ArgumentTypeError, "It is true_fun of fd.cond"),
+    (lambda: fd.while_loop(lambda x: x < 3, 1.0, 2.0), errors.ArgumentTypeError, "It is body_fun of fd.while_loop"),
+    (lambda: fd.fori_loop(0, 3, lambda i, x: None, A3), errors.StructureError, r"init_val must keep .* goes in as \* and comes out as None\. The function returned None"),
+    (lambda: fd.scan(lambda c, x: ({"a": c}, x), 1.0, A3), errors.StructureError, "scan: carry must keep its structure"),
+    # rules
+    (lambda: fd.custom_vjp(lambda x: x, nondiff_argnums=(3,)), errors.ArgumentError, r"nondiff_argnums=\(3,\), but the arguments are \['x'\]"),
+    (lambda: fd.custom_vjp(lambda x: x).defvjp(lambda x: x), errors.ArgumentTypeError, r"give both rules: f.defvjp\(fwd, bwd\)"),
+    # updates
+    (lambda: fd.ones(3).at[0].set(1.0, mode="drop"), errors.ArgumentTypeError, "no argument 'mode'.*inside fd.jit"),
+    (fd.ones(3).at[0].add, errors.ArgumentTypeError, r"takes one value, and got 0; write x = x.at\[i\].add\(value\)"),
+    (lambda: fd.ones(3).at(0), errors.ArgumentTypeError, "indexed, not called"),
+    (lambda: setattr(fd.ones(3), "shape", (1, 3)), errors.ImmutableError, r"x = x.reshape\(shape\)"),
+    (lambda: setattr(fd.ones(3), "dtype", "float16"), errors.ImmutableError, r"x = x.astype\(dtype\)"),
 ]  # fmt: skip
 
 
@@ -513,3 +554,23 @@ def test_a_loss_that_was_read_off_is_refused(fn, device):
     assert fd.grad(lambda w: 3.0)(w).tolist() == [0.0, 0.0]
     seen = []
     assert fd.grad(lambda w: seen.append(w.sum().item()) or (w * w).sum())(w).tolist() == [2.0, 2.0]
+
+
+def test_a_library_is_not_the_users_line():
+    """The line was one of jax or optree where these called the function."""
+
+    def f(x):
+        return np.stack([np.zeros(3), jax.numpy.ones(3)]) * np.asarray(jax.tree.map(float, [x]))
+
+    with pytest.raises(errors.ConcreteValueError) as caught:
+        fd.jit(f)(1.0)
+    assert str(caught.value).startswith(f"{__file__}:{f.__code__.co_firstlineno + 1}: ")
+
+
+def test_what_was_released_is_named_by_its_shape():
+    w = fd.ones(3).autodiff().require_grad()
+    for f, shape in ((fd.jit(lambda x: (x * x).sum()), r"\(\)"), (fd.checkpoint(lambda x: x.exp().sum()), r"\(\)")):
+        y = f(w)
+        y.backward(retain_graph=False)
+        with pytest.raises(errors.GraphConsumedError, match=rf"output shape {shape}, made at"):
+            y.backward()

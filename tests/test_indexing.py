@@ -726,3 +726,32 @@ def test_forward_and_reverse_rules_are_adjoint(name):
         left = (g.numpy() * moved.numpy()).sum()
         right = sum((d.numpy() * t.numpy()).sum() for d, t in zip(pulled, tangents, strict=True))
         np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-9)  # shares of ties are float32
+
+
+@pytest.mark.parametrize("i", [-4, -3, 0, 2, 3, 9])
+@pytest.mark.parametrize("kind", ["set", "add", "mul", "min", "max"])
+def test_an_index_without_a_value_that_is_out_of_bounds_updates_nothing(kind, i, device):
+    """A traced 0-d index was moved to the nearest place, where index arrays and JAX leave it out."""
+    x = np.array([1.0, 5.0, 3.0], np.float32)
+    want = x.copy()
+    if -3 <= i < 3:
+        want[i] = {"set": 4.0, "add": x[i] + 4, "mul": x[i] * 4, "min": min(x[i], 4), "max": max(x[i], 4)}[kind]
+
+    def update(x, i, v):
+        return getattr(x.at[i], kind)(v)
+
+    def mixed(x, i, v):
+        return getattr(x.at[i, [0, 1]], kind)(v)
+
+    with fd.set_default_device(device):
+        assert fd.jit(update)(x, i, 4.0).tolist() == want.tolist()
+        assert fd.jit(fd.vmap(update, in_axes=(None, 0, None)))(x, np.array([i]), 4.0).tolist() == [want.tolist()]
+        assert fd.jit(mixed)(np.stack([x] * 2, 1), i, 4.0).tolist() == np.stack([want] * 2, 1).tolist()
+        assert fd.fori_loop(i, i + 1, lambda k, c: update(c, k, 4.0), x).tolist() == want.tolist()
+        slope = fd.jit(fd.grad(lambda v, i: update(fd.tensor(x), i, v).sum()))(4.5, i).item()
+        assert slope == (-3 <= i < 3) * {
+            "min": float(x[i % 3] > 4.5),
+            "max": float(x[i % 3] < 4.5),
+            "mul": x[i % 3],
+        }.get(kind, 1)
+    assert fd.jit(update)(np.ones(1, np.float32), 1, 4.0).tolist() == [1]

@@ -22,6 +22,7 @@ from functad.tensor import Tensor
 class _Moving:
     """What both have in common: a tensor's context says how it moves, None that it does not."""
 
+    was_read = False  # whether a value was read off a tensor of it
     is_tape = False
     fuses = False
 

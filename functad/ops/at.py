@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any, NoReturn
 
 import jax
@@ -12,6 +12,7 @@ from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import (
     ArgumentError,
+    ArgumentTypeError,
     DTypeError,
     ImmutableError,
     OutOfBoundsError,
@@ -51,6 +52,28 @@ __all__ = ["At", "index_add", "scatter"]
 _METHODS = ("set", "add", "mul", "min", "max", "get")
 
 
+def _said(method: Any) -> Any:
+    """A method that says what it takes, where it was called with something else."""
+
+    @wraps(method)
+    def call(self: Any, *values: Any, **others: Any) -> Any:
+        if len(values) == 1 and not others:
+            return method(self, *values)
+        if not values and set(others) == {"value"}:
+            return method(self, others["value"])
+        name = f"x.at[i].{method.__name__}"
+        if gone := [key for key in others if key != "value"]:
+            jax = (
+                " An index out of bounds raises; inside fd.jit, where it has no value yet, it is left out."
+                if {"mode", "fill_value", "indices_are_sorted", "unique_indices"} & set(gone)
+                else ""
+            )
+            raise ArgumentTypeError(f"{name}: there is no argument {gone[0]!r}; write {name}(value).{jax}")
+        raise ArgumentTypeError(f"{name}: it takes one value, and got {len(values)}; write x = {name}(value).")
+
+    return call
+
+
 class At:
     """What `x.at` is: `x.at[index]` has the updates."""
 
@@ -61,6 +84,9 @@ class At:
 
     def __getitem__(self, index: Any) -> Indexed:
         return Indexed(self._x, index)
+
+    def __call__(self, *index: Any) -> NoReturn:
+        raise ArgumentTypeError("x.at is indexed, not called: write x.at[i].set(value), with square brackets.")
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise ImmutableError("tensors are immutable: write x = x.at[i].set(v), which returns the updated tensor.")
@@ -94,22 +120,27 @@ class Indexed:
         """`x[index]`."""
         return getitem(self._x, self._index)
 
+    @_said
     def set(self, value: Any) -> Any:
         """With `value` there. Of several values for one place the last counts, and alone has a gradient."""
         return _update(self._x, self._index, value, "set")
 
+    @_said
     def add(self, value: Any) -> Any:
         """With `value` added there; several values for one place add up."""
         return _update(self._x, self._index, value, "add")
 
+    @_said
     def mul(self, value: Any) -> Any:
         """Multiplied by `value` there; several values for one place multiply, zeros included."""
         return _update(self._x, self._index, value, "mul")
 
+    @_said
     def min(self, value: Any) -> Any:
         """The smaller of x and `value` there; equal ones share the gradient."""
         return _update(self._x, self._index, value, "min")
 
+    @_said
     def max(self, value: Any) -> Any:
         """The larger of x and `value` there; equal ones share the gradient."""
         return _update(self._x, self._index, value, "max")

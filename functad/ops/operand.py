@@ -51,6 +51,11 @@ def holds_tensors(x: Any) -> bool:
 
 def as_array(x: Any, where: str) -> Any:
     """`x` as a NumPy or JAX array, or an error that says what was passed."""
+    if isinstance(x, jax.Array) and not hasattr(x.dtype, "kind"):
+        raise ArgumentTypeError(
+            f"{where}: a typed key of JAX ({x.dtype}) is no tensor; make one with fd.random.key(seed), or pass "
+            "jax.random.key_data(key)."
+        )
     if isinstance(x, (np.ndarray, np.generic, jax.Array)) and x.dtype.kind not in "OUSMm":
         return x
     if hasattr(x, "__jax_array__"):
@@ -82,6 +87,17 @@ def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:
     raise ArgumentTypeError(
         f"{where}: an argument is a {what}{', ...' * (len(x) > 4)}, where one tensor is expected. Stack them with "
         "fd.stack, or unpack: out, state = gru(x) and out, weights = attention(q, k, v), say."
+    )
+
+
+def without_value(shape: Any) -> str:
+    """What to do about a tensor in a shape, for a message; nothing if there is none."""
+    parts = shape if isinstance(shape, (tuple, list)) else (shape,)
+    if not any(isinstance(n, Handle) and n._dtype.kind in "iu" and not n._shape for n in parts):
+        return ""
+    return (
+        " Inside fd.jit and fd.vmap values are not known, and shapes have to be: pass such an int as a static argument "
+        "(static_argnums), or take it from x.shape."
     )
 
 

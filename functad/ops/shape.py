@@ -13,7 +13,7 @@ from functad.dispatch import Handle, base_backend, bind
 from functad.errors import ArgumentTypeError, ShapeError
 from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.op import Op, Samples
-from functad.ops.operand import operand
+from functad.ops.operand import operand, without_value
 from functad.ops.rules import broadcast, broadcast_to_op, cast_op, linear, reshape_op, shift_axis
 from functad.ops.slices import position_dtype
 
@@ -434,7 +434,9 @@ def _sizes(shape: Any, where: str) -> tuple[int, ...]:
     try:
         return tuple([operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))])
     except TypeError:
-        raise ArgumentTypeError(f"{where}: a shape is an int or a tuple of ints, got {shape!r}.") from None
+        raise ArgumentTypeError(
+            f"{where}: a shape is an int or a tuple of ints, got {shape!r}.{without_value(shape)}"
+        ) from None
 
 
 def _size(lengths: Any) -> int:

@@ -86,6 +86,7 @@ def check_grads(
             where,
             Tolerance(eps, atol, rtol),
             np.random.default_rng(seed),
+            given=[str(getattr(leaves[i], "dtype", array.dtype)) for i, array in arrays.items()],
         )
         check.run(order, modes)
 

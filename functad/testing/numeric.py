@@ -53,6 +53,7 @@ class Check:
     order: int = 1
     history: str = ""
     unit: float = 0.0  # the largest relative rounding error on the way
+    given: Sequence[str] = ()  # the dtypes that the first arguments had
 
     def run(self, order: int, modes: Sequence[Mode]) -> None:
         """Compare the modes with differences and with each other, then do so for their derivatives."""
@@ -195,7 +196,7 @@ class Check:
         k, at, analytic, numeric = self._entry(mode, i, t)
         text = [
             f"{self.title}: {_MODES[mode]} mode is wrong (order {self.order}{self.history})",
-            f"  argument: {self.names[i]}, element {_index(np.argwhere(t != 0)[0])} of {describe(x)}",
+            f"  argument: {self.names[i]}, element {_index(np.argwhere(t != 0)[0])} of {describe(x)}{self._given(i)}",
             f"  output:   {k}, element {_index(at)} of {describe(self.outs[k])}",
             f"  analytic: {analytic:.10g}",
             f"  numeric:  {numeric:.10g} (central differences, step {self.eps:.2g})" + wrong,
@@ -210,6 +211,10 @@ class Check:
         if self.unit > 1e-10:
             text.append("  an output has less than double precision: compute in float64, or pass eps, atol and rtol")
         raise CheckFailedError("\n".join(text))
+
+    def _given(self, i: int) -> str:
+        other = i < len(self.given) and self.given[i] != str(self.xs[i].dtype)
+        return f" (given as {self.given[i]}; differences need {self.xs[i].dtype})" if other else ""
 
     def _off(self, mode: Mode, i: int, t: Array, gs: Outputs) -> tuple[float, float]:
         """By how many tolerances the derivative along `t` is off, and analytic / numeric."""

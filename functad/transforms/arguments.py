@@ -9,9 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import jax
+import numpy as np
+
 from functad import dtypes, tree
 from functad.dispatch import Handle, base_backend, met
-from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, LevelError, ShapeError, StructureError
+from functad.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    LevelError,
+    ShapeError,
+    StructureError,
+)
 from functad.levels import Level, deeper
 from functad.ops.operand import as_array, operand
 from functad.ops.rules import broadcast
@@ -40,14 +51,11 @@ class opened(AbstractContextManager[Any]):
         self._backend.close()
 
 
-def check_callable(fn: Any, where: str) -> None:
+def check_callable(fn: Any, where: str, hint: str = "") -> None:
     """Refuse what cannot be called."""
     if not callable(fn):
-        hint = (
-            " For the gradients of a tensor call loss.backward() and read w.grad(grads)."
-            if isinstance(fn, Handle)
-            else ""
-        )
+        if not hint and isinstance(fn, Handle):
+            hint = " For the gradients of a tensor call loss.backward() and read w.grad(grads)."
         raise ArgumentTypeError(f"{where}: expected a function, got {fn!r} of type {type(fn).__name__}.{hint}")
 
 
@@ -239,6 +247,11 @@ class Blank:
         else:
             array = as_array(v, "tangent")
             v = self.base.put(array, self.dtype if array.dtype == self.dtype else None, "tangent")
+        if (here := base_backend(v).hardware) != self.base.hardware:
+            raise DeviceError(
+                f"{what()} is on the device {here}, but what it belongs to is on {self.base.hardware}. Move one of them: "
+                "x.to_device(y.device)."
+            )
         if v._shape != self.shape:
             raise ShapeError(f"{what()} has shape {v._shape}, but what it belongs to has shape {self.shape}.")
         if v._dtype != self.dtype:
@@ -267,7 +280,20 @@ def split_aux(out: Any, has_aux: bool, where: str) -> tuple[Any, Any]:
 def outputs(out: Any, backend: Any, where: str) -> tuple[list[Any], tree.Structure]:
     """The leaves of what a function returned, as tensors on `backend` or below, and its structure."""
     leaves, structure = tree.flatten(out)
+    if getattr(backend, "was_read", False) and not any(isinstance(x, Handle) for x in leaves):
+        refuse_read(leaves, where)
     return [settle(_output(x, where, structure, i), backend) for i, x in enumerate(leaves)], structure
+
+
+def refuse_read(leaves: Sequence[Any], where: str) -> None:
+    """Refuse numbers and arrays as the result of a function that read a value off what is differentiated."""
+    for x in leaves:
+        if isinstance(x, (*dtypes.SCALARS, np.generic, np.ndarray, jax.Array)):
+            raise ArgumentTypeError(
+                f"{where}: the function returned {x!r} of type {type(x).__name__}, and it read a value off a tensor that is "
+                "being differentiated (item(), float(), numpy()), which cuts the gradient: it would be zero. Return the "
+                "tensor itself, computed with functad operations; read it outside."
+            )
 
 
 def _output(x: Any, where: str, structure: tree.Structure, index: int) -> Any:
@@ -277,7 +303,7 @@ def _output(x: Any, where: str, structure: tree.Structure, index: int) -> Any:
         path = tree.paths_of(structure)[index]
         raise ArgumentTypeError(
             f"{where}: the function returned {x!r} of type {type(x).__name__}{' at ' + path if path else ''}. Return "
-            "tensors, arrays, numbers or pytrees of them, and other things as aux (has_aux=True)."
+            f"tensors, arrays, numbers or pytrees of them{'' if where == 'vmap' else ', and other things as aux (has_aux=True)'}."
         ) from None
 
 

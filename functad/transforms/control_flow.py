@@ -13,7 +13,7 @@ from typing import Any
 from functad import dtypes, tree
 from functad.backends.staged import StagedOp
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError, DTypeError, ShapeError, StructureError
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, StructureError
 from functad.keywords import explained
 from functad.ops.arithmetic import maximum, minimum
 from functad.ops.logic import not_equal
@@ -23,7 +23,7 @@ from functad.transforms.arguments import check_callable
 from functad.transforms.bodies import Written, aligned, write_down
 from functad.transforms.control_args import base_of, known, like_of, scalar, tensors_of, text_of, type_of
 from functad.transforms.control_ops import cond_op
-from functad.transforms.loops import bounds, run_scan, run_while
+from functad.transforms.loops import bounds, check_structure, run_scan, run_while
 
 
 @explained
@@ -54,7 +54,7 @@ def scan(
     >>> total.item(), sums.tolist()
     (6.0, [1.0, 3.0, 6.0])
     """
-    check_callable(f, "scan")
+    check_callable(f, "scan", " It is f of fd.scan(f, init, xs), which takes (carry, x).")
     return run_scan("scan", f, init, xs, length, reverse, unroll, "carry{}".format)
 
 
@@ -71,12 +71,15 @@ def fori_loop(
     >>> fd.fori_loop(1, 5, lambda i, x: x * i, 1.0).item()
     24.0
     """
-    check_callable(body_fun, "fori_loop")
+    check_callable(body_fun, "fori_loop", " It is body_fun of fd.fori_loop(lower, upper, body_fun, init_val).")
     (low, high), dtype = bounds(lower, upper)
+    structure = tree.flatten(init_val)[1]
 
     def step(carry: Any, _: Any) -> Any:
         i, value = carry
-        return (i + 1, body_fun(i, value)), None
+        out = body_fun(i, value)
+        check_structure("fori_loop", "init_val", structure, out)
+        return (i + 1, out), None
 
     def name(path: str) -> str:
         return f"init_val{path.removeprefix('[1]')}"
@@ -105,8 +108,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     >>> fd.while_loop(lambda x: x < 100, lambda x: x * 2, 3.0).item()
     192.0
     """
-    check_callable(cond_fun, "while_loop")
-    check_callable(body_fun, "while_loop")
+    check_callable(cond_fun, "while_loop", " It is cond_fun of fd.while_loop(cond_fun, body_fun, init_val).")
+    check_callable(body_fun, "while_loop", " It is body_fun of fd.while_loop(cond_fun, body_fun, init_val).")
     return run_while("while_loop", cond_fun, body_fun, init_val, "init_val{}".format)
 
 
@@ -123,8 +126,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     >>> fd.vmap(fd.grad(safe))(fd.tensor([4.0, 0.0])).tolist()
     [0.25, 0.0]
     """
-    check_callable(true_fun, "cond")
-    check_callable(false_fun, "cond")
+    check_callable(true_fun, "cond", " It is true_fun of fd.cond(pred, true_fun, false_fun, *operands).")
+    check_callable(false_fun, "cond", " It is false_fun of fd.cond(pred, true_fun, false_fun, *operands).")
     index = _index("cond", "pred", pred)
     if isinstance(index, Handle):
         index = cast(not_equal(index, 0), dtypes.int32)
@@ -140,11 +143,16 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     >>> fd.switch(1, [lambda x: x, lambda x: x * x], 3.0).item()
     9.0
     """
+    if not isinstance(branches, (list, tuple)):
+        raise ArgumentTypeError(
+            f"switch: branches must be a list of functions, got {branches!r} of type {type(branches).__name__}. Write "
+            "fd.switch(index, [f, g], *operands)."
+        )
     named = {f"branches[{i}]": fn for i, fn in enumerate(branches)}
     if not named:
         raise ArgumentError("switch: branches is empty; pass at least one function.")
     for fn in named.values():
-        check_callable(fn, "switch")
+        check_callable(fn, "switch", " It is one of branches in fd.switch(index, branches, *operands).")
     index = _index("switch", "index", index)
     if isinstance(index, (bool, float, complex)) or (isinstance(index, Handle) and index._dtype.kind not in "iu"):
         raise DTypeError(f"switch: index must be an integer, got {index!r}; use fd.cond for a bool, or x.astype(int).")

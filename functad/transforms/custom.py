@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from functad import tree
 from functad.dispatch import tracing
 from functad.errors import ArgumentError, ArgumentTypeError
+from functad.keywords import explained
 from functad.levels import open_depth
 from functad.tensor import Tensor
 from functad.transforms.arguments import check_callable
@@ -43,6 +45,7 @@ class _Custom:
         self._jvp: Any = None
         self._captures: Captures | None = None
 
+    @partial(explained, missing="give both rules: f.defvjp(fwd, bwd)")
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Give the rule for reverse mode.
 
@@ -144,6 +147,7 @@ class custom_vjp(_Custom):
 
     An array that has no gradient is an ordinary argument: let `bwd` return None for it.
 
+    >>> import functools
     >>> import functad as fd
     >>> from functad import numpy as fnp
     >>> @fd.custom_vjp
@@ -152,6 +156,18 @@ class custom_vjp(_Custom):
     >>> log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, g: (g * (1 - 1 / (1 + fnp.exp(x))),))
     >>> fd.grad(log1pexp)(100.0).item()
     1.0
+
+    Two arguments and a static one, which comes first in `bwd`; `i` has no gradient:
+
+    >>> @functools.partial(fd.custom_vjp, nondiff_argnums=(0,))
+    ... def pick(scale, x, i):
+    ...     return scale * x[i]
+    >>> def pick_bwd(scale, saved, g):
+    ...     x, i = saved
+    ...     return fnp.zeros_like(x).at[i].set(scale * g), None
+    >>> pick.defvjp(lambda scale, x, i: (pick(scale, x, i), (x, i)), pick_bwd)
+    >>> fd.grad(lambda x: pick(2.0, x, 1))(fd.ones(3)).tolist()
+    [0.0, 2.0, 0.0]
     """
 
 
@@ -195,6 +211,9 @@ def _positions(nums: Any, names: Any, signature: inspect.Signature | None, where
         numbers.append(parameters.index(name))
     if not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise ArgumentError(f"{where}: nondiff_argnums must be non-negative ints, got {nums!r}.")
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()) if signature is not None else True
+    if not variadic and numbers and max(numbers) >= len(parameters):
+        raise ArgumentError(f"{where}: nondiff_argnums={nums!r}, but the arguments are {parameters}.")
     return frozenset(numbers)
 
 

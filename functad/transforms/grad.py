@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from functad import dtypes
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import Handle
@@ -26,6 +24,7 @@ from functad.transforms.arguments import (
     leave,
     opened,
     positional,
+    refuse_read,
     settle,
     split_aux,
     unflatten,
@@ -85,6 +84,15 @@ def grad(
     >>> import functad as fd
     >>> fd.grad(lambda x: x * fd.grad(lambda y: x * y)(2.0))(3.0).item()
     6.0
+
+    Several arguments, and a pytree; something else beside the value:
+
+    >>> gx, gp = fd.grad(lambda x, p: x * p["a"], argnums=(0, 1))(2.0, {"a": 3.0})
+    >>> gx.item(), gp["a"].item()
+    (3.0, 2.0)
+    >>> slope, twice = fd.grad(lambda x: (x * x, 2 * x), has_aux=True)(3.0)
+    >>> slope.item(), twice.item()
+    (6.0, 6.0)
     """
     check_callable(fn, "grad")
     argnums = checked_argnums(argnums, "grad")
@@ -125,12 +133,8 @@ def differentiate(
         for i, arg in zip(numbers, unflatten(structures, inputs), strict=True):
             call[i] = arg
         value, aux = split_aux(fn(*call, **kwargs), has_aux, where)
-        if tape.was_read and isinstance(value, (*dtypes.SCALARS, np.generic, np.ndarray)):
-            raise ArgumentTypeError(
-                f"{where}: the function returned {value!r} of type {type(value).__name__}, and it read a value off a tensor "
-                "that is being differentiated (item(), float(), numpy()), which cuts the gradient: it would be zero. Return "
-                "the tensor itself, computed with functad operations; read it outside."
-            )
+        if tape.was_read:
+            refuse_read([value], where)
         value = settle(_scalar(value, where, holomorphic), tape)
         found = tape.gradients(value)
         if has_aux:

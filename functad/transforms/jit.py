@@ -26,7 +26,7 @@ from functad.tensor import Tensor
 from functad.transforms.arguments import beside, settle, unflatten
 from functad.transforms.captures import PLAIN, Captures
 from functad.transforms.jit_entries import Call, Entry, Gradient, Last, about, gradient_of, is_fixed, shared_among
-from functad.transforms.jit_static import ints, static_of, within
+from functad.transforms.jit_static import ints, static_of, unhashable, within
 from functad.transforms.styles import RULED, call_in_style, ends_of, lifted, styles_of
 
 _MOST_KEPT = 512
@@ -195,10 +195,7 @@ class Jitted:
         try:
             entry = self._entries.get(key)
         except TypeError:
-            raise ArgumentTypeError(
-                f"jit({self._name}): static arguments must be hashable, got {static!r}; pass tuples instead of lists, "
-                "or make the argument dynamic."
-            ) from None
+            raise unhashable(self._name, static, self._parameters) from None
         if entry is None or not entry.holds(outside):
             entry = self._entries[key] = self._write_down(static, structure, leaves, outside, base, params, styles)
             if len(self._entries) > _MOST_KEPT:
@@ -427,6 +424,9 @@ def jit(
     >>> square = fd.jit(lambda x: x * x)
     >>> square(3.0).item(), fd.grad(square)(3.0).item(), square.compilations
     (9.0, 6.0, 1)
+    >>> power = fd.jit(lambda x, n: x**n, static_argnums=1)
+    >>> power(3.0, 2).item(), power(3.0, n=3).item(), power.compilations
+    (9.0, 27.0, 2)
     """
     if not callable(fn):
         raise ArgumentTypeError(f"jit: expected a function, got {fn!r} of type {type(fn).__name__}.")

@@ -6,7 +6,11 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from functad.errors import ArgumentError
+import jax
+import numpy as np
+
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, ArgumentTypeError
 
 
 def static_of(fn: Any, nums: Any, names: Any) -> tuple[tuple[int, ...], tuple[str, ...], list[str]]:
@@ -45,3 +49,35 @@ def ints(value: Any, where: str) -> list[int]:
     if not all(isinstance(v, int) for v in values):
         raise ArgumentError(f"jit: {where} must be an int or a sequence of ints, got {value!r}.")
     return values
+
+
+_HASHABLE: dict[type, str] = {
+    list: "a tuple, tuple({0})",
+    dict: "a tuple of its items, tuple({0}.items())",
+    set: "frozenset({0})",
+}
+
+
+def unhashable(name: str, static: Any, positional: Sequence[str]) -> ArgumentTypeError:
+    """The error for a static argument that cannot be told from others."""
+    for place, value in (*static[0], *static[1]):
+        try:
+            hash(value)
+        except TypeError:
+            named = place if isinstance(place, str) else positional[place] if place < len(positional) else str(place)
+            kind = type(value)
+            if isinstance(value, (Handle, np.ndarray, jax.Array)):
+                instead = (
+                    "Leave it out of static_argnums and static_argnames: tensors and arrays are ordinary arguments."
+                )
+            elif kind in _HASHABLE:
+                instead = f"Pass {_HASHABLE[kind].format(named)}, or leave it out of static_argnums if it holds numbers and tensors."
+            else:
+                instead = (
+                    f"Give {kind.__name__} a __hash__ that goes with its __eq__, or leave it out of static_argnums."
+                )
+            return ArgumentTypeError(
+                f"jit({name}): static argument {named} is {value!r} of type {kind.__name__}, which has no hash, by which what "
+                f"was compiled for one value is told from that for another. {instead}"
+            )
+    return ArgumentTypeError(f"jit({name}): a static argument has no hash.")

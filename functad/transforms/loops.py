@@ -79,7 +79,7 @@ def run_while(where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[An
         if not go:
             return tree.unflatten(structure, carry)
         out = body_fun(tree.unflatten(structure, carry))
-        _check_structure(where, structure, out)
+        check_structure(where, name(""), structure, out)
         outs = [_next(x, y, where) for x, y in zip(carry, tree.leaves(out), strict=True)]
         promoted = _promoted(where, first, carry, list(map(type_of, outs)), structure, name)
         if promoted is None:
@@ -113,7 +113,7 @@ def _settled(
     whole = tree.flatten(args)[1]
 
     def wanted(out: Any) -> Sequence[dtypes.DType]:
-        _check_structure(where, structure, passed_on(out))
+        check_structure(where, name(""), structure, passed_on(out))
         return [x._dtype for x in carry]
 
     for attempt in count():
@@ -176,12 +176,14 @@ def _changes(where: str, place: str, x: Any, t: Type, hint: str) -> str:
     )
 
 
-def _check_structure(where: str, structure: tree.Structure, out: Any) -> None:
+def check_structure(where: str, name: str, structure: tree.Structure, out: Any) -> None:
+    """Refuse what a body passes on in another structure."""
     found = tree.flatten(out)[1]
     if found != structure:
+        nothing = " The function returned None: does its `return` lack?" if out is None else ""
         raise StructureError(
-            f"{where}: what is passed on must keep its structure from step to step, but goes in as {tree.shown(structure)} and "
-            f"comes out as {tree.shown(found)}."
+            f"{where}: {name} must keep its structure from step to step, but goes in as {tree.shown(structure)} and comes out "
+            f"as {tree.shown(found)}.{nothing}"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from functad import tree
 from functad.backends.autodiff import Autodiff
 from functad.dispatch import base_backend
+from functad.errors import ArgumentTypeError
 from functad.keywords import explained
 from functad.param import leaves_on
 from functad.tape import AnyNode
@@ -49,13 +50,21 @@ class Pullback:
         self._outputs = outputs
         self._structure = structure
 
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+    def __call__(self, *cotangent: Any) -> tuple[Any, ...]:
         """The cotangents of the arguments, one pytree for each; None for integer leaves.
 
         `cotangent` has the structure, shapes and dtypes of the output; whatever stands at an
         integer leaf is ignored.
         """
-        parts = tree.up_to(self._structure, cotangent, "vjp: the cotangent")
+        if len(cotangent) != 1:
+            form = (
+                "pullback((g0, g1)) for an output that is a tuple" if cotangent else "pullback(1.0) for a scalar output"
+            )
+            raise ArgumentTypeError(
+                f"vjp: the pullback takes one argument, the cotangent in the structure {tree.shown(self._structure)} of the "
+                f"output, and got {len(cotangent)}; write {form}."
+            )
+        parts = tree.up_to(self._structure, cotangent[0], "vjp: the cotangent")
         seeds = {
             i: of.vector(part, partial(self._place, i))
             for i, (part, of) in enumerate(zip(parts, self._outputs, strict=True))

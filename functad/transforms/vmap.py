@@ -45,6 +45,14 @@ def vmap(
     >>> import functad as fd
     >>> fd.vmap(lambda x, w: (x * w).sum(), in_axes=(0, None))(fd.ones((3, 2)), fd.tensor([1.0, 2.0])).tolist()
     [3.0, 3.0, 3.0]
+
+    A pytree of which a part is mapped, and gradients example by example:
+
+    >>> f = lambda p, x: p["w"] * x + p["b"]
+    >>> fd.vmap(f, in_axes=({"w": 0, "b": None}, None))({"w": fd.tensor([1.0, 2.0]), "b": 1.0}, 3.0).tolist()
+    [4.0, 7.0]
+    >>> fd.vmap(fd.grad(lambda w, x: w * x * x), in_axes=(None, 0))(1.0, fd.tensor([2.0, 3.0])).tolist()
+    [4.0, 9.0]
     """
     check_callable(fn, "vmap")
     if isinstance(in_axes, list):
