@@ -48,7 +48,7 @@ class GradOf:
 
 
 class Grad:
-    """`x.grad(grads)`: the gradient of `x` in `grads`, or None; `grads.explain(x)` tells why."""
+    """`x.grad(grads)`: the gradient of `x` in `grads`, or None; `grads.explain(x)` tells why, a warning that `x` is no leaf."""
 
     def __get__(self, x: Any, owner: Any = None) -> Any:
         return self if x is None else GradOf(x)

@@ -657,6 +657,18 @@ def test_a_float_beside_a_module_is_trained_with_it(device, style):
     assert opt.init({**p, "net": p["net"].no_grad()})._form.names == ("scale",)
 
 
+def test_a_number_beside_a_module_has_no_gradient_in_object_style():
+    p = (Linear(3, 1, device=fd.Device.cpu().autodiff()), 0.5)
+    opt = optim.sgd(0.1)
+    with pytest.warns(MissingGradientsWarning, match="1: it is a float. Make it a tensor that requires grad"):
+        new, _ = opt.step(p, loss(p[0], X).backward(), opt.init(p))
+    assert float(new[1]) == 0.5
+    new, _ = opt.step(
+        (2.0, p[0].valid()), fd.grad(lambda p: p[0] * p[1](X).sum())((2.0, p[0].valid())), opt.init((2.0, p[0].valid()))
+    )
+    assert float(new[0]) != 2.0
+
+
 def test_norms_and_clipping_see_what_is_trained():
     """A Module-shaped gradient holds one of its buffers too, which no step uses."""
 

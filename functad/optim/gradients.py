@@ -343,4 +343,6 @@ def explain(grads: Any, x: Any) -> str:
     """Why a leaf has no gradient."""
     if isinstance(grads, Gradients) and isinstance(x, Handle):
         return str(grads.explain(x))  # type: ignore[arg-type]  # a Tensor
+    if isinstance(grads, Gradients):
+        return f"it is a {type(x).__name__}. Make it a tensor that requires grad, or keep it out of what is trained."
     return "there is none among those passed"
