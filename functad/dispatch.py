@@ -135,9 +135,9 @@ class _Pending(threading.local):
     gained: int = 0  # ops that ran as parts of a whole, less those for which that makes up
     stands_for: int = 1  # how many structures the next one is a sample of
     dropping: bool = False
-    ends: Any = None  # the places where recordings end, if somebody counts them
 
     def __init__(self) -> None:
+        self.ends: list[Any] = []  # of those who count the places where recordings end, their counters
         self.dropped: list[Any] = []  # what recordings let go of
 
 

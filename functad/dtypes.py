@@ -35,6 +35,22 @@ complex128 = np.dtype(np.complex128)
 SCALARS = (bool, int, float, complex)
 _HALF = (float16, bfloat16)
 _WIDE = {float64: float32, complex128: complex64, int64: int32, uint64: uint32}
+_USUAL = {
+    bool_,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    *_HALF,
+    float32,
+    float64,
+    complex64,
+    complex128,
+}
 _PYTHON: dict[str, type] = {"float": float, "int": int, "complex": complex}
 _NAMES = {"bf16": bfloat16, "f16": float16, "f32": float32, "f64": float64, "bfloat16": bfloat16, "bool": bool_}
 
@@ -131,9 +147,26 @@ def parse(dtype: Any, where: str) -> DType:
     if isinstance(dtype, str) and dtype in _PYTHON:
         return of_scalar(_PYTHON[dtype](0))
     try:
-        return _NAMES[dtype] if isinstance(dtype, str) and dtype in _NAMES else np.dtype(dtype)
+        found = _NAMES[dtype] if isinstance(dtype, str) and dtype in _NAMES else np.dtype(dtype)
     except TypeError:
         raise DTypeError(f"{where}: {dtype!r} is not a dtype; write for example dtype='float32'.") from None
+    return found if found in _USUAL else native(found, where)
+
+
+def native(dtype: DType, where: str) -> DType:
+    """`dtype` in the byte order of this machine; raises if tensors cannot have it."""
+    found = dtype.newbyteorder("=")
+    if found not in _USUAL and found.type.__module__ != ml_dtypes.__name__:
+        raise DTypeError(
+            f"{where}: a tensor cannot have dtype {dtype}. Convert the data before, for example with "
+            "array.astype('float32'), or take a field of a structured array: array['x']."
+        )
+    return found
+
+
+def is_usual(dtype: object) -> bool:
+    """Whether `dtype` is one of the common ones, in the byte order of this machine."""
+    return dtype in _USUAL
 
 
 def refuse_wide(dtype: DType, where: str) -> None:

@@ -13,6 +13,7 @@ import jax.monitoring
 from functad.backends.fusion_compile import COMPILERS, STRUCTURE, Counts
 from functad.backends.fusion_record import Recording
 from functad.dispatch import Handle, pending
+from functad.errors import ArgumentError
 from functad.source import line_of
 from functad.tape import Node
 
@@ -45,11 +46,17 @@ class profile(AbstractContextManager["profile"]):
     True
     """
 
+    _places: Counter[Any] | None = None  # where structures ended, while the block is open
+
     def __enter__(self) -> Self:
         if pending.recording is not None:  # what was recorded before does not count
             pending.recording.fusion.end(pending.recording)
         self._before = {c: c.snapshot() for c in COMPILERS}
-        self._outer, pending.ends = pending.ends, Counter()
+        if self._places is not None:
+            raise ArgumentError("profile: this block is open already; use another fd.profile() inside it.")
+        self.__dict__.pop("seconds", None)
+        self._places, self._open = Counter(), pending.ends
+        self._open.append(self._places)  # blocks may overlap, in tasks that take turns
         self.op_compilations: dict[str, tuple[int, float]] = {}
         jax.monitoring.register_event_duration_secs_listener(self._on_event)
         self._start = time.perf_counter()
@@ -58,12 +65,10 @@ class profile(AbstractContextManager["profile"]):
     def __exit__(self, *exc: object) -> None:
         self.seconds = time.perf_counter() - self._start
         jax.monitoring.unregister_event_duration_listener(self._on_event)
-        found: Counter[Any] = pending.ends
-        pending.ends = self._outer
-        if self._outer is not None:
-            self._outer.update(found)
+        places, self._places = self._places or Counter(), None
+        self._open[:] = [counter for counter in self._open if counter is not places]
         self.ends: Counter[str] = Counter()
-        for place, n in found.items():
+        for place, n in places.items():
             self.ends[line_of(place)] += n
         totals = Counts()
         for compiler in COMPILERS:

@@ -1,8 +1,12 @@
 """`fd.profile()` says what ran."""
 
+import asyncio
+
+import pytest
 from helpers import compile_soon, settled
 
 import functad as fd
+from functad.dispatch import pending
 
 
 def step(w, x):
@@ -86,3 +90,28 @@ def test_programs_are_counted_apart_from_ops():
             triple(x)
     assert (p.programs, p.single_ops) == ({"triple": 4}, 0)
     assert "triple 4" in str(p)
+
+
+def test_blocks_may_overlap_as_in_tasks_that_take_turns():
+    x = fd.ones(3, device=settled())
+
+    async def look(times):
+        with fd.profile() as p:
+            for _ in range(times):
+                ((x + 1) * 2).tolist()
+                await asyncio.sleep(0)
+        return p
+
+    async def both():
+        return await asyncio.gather(look(1), look(3))
+
+    first, second = asyncio.run(both())
+    assert (first.ends.total(), second.ends.total()) == (2, 3)  # what ran while each was open
+    assert pending.ends == []
+    with second:
+        ((x + 1) * 2).tolist()
+        assert "not ended" in repr(second)
+        with pytest.raises(fd.errors.ArgumentError, match="open already"), second:
+            pass
+    assert second.ends.total() == 1
+    assert pending.ends == []

@@ -342,3 +342,20 @@ def test_indices_are_checked_under_an_eager_vmap_too(device):
     x = fd.tensor([1.0, 2.0, 3.0], device=device)
     with pytest.raises(OutOfBoundsError, match="5"):
         fd.vmap(lambda i: x[i])(fd.tensor([1, 5], device=device))
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=str)
+def test_data_of_another_byte_order_is_taken_over_and_what_no_tensor_holds_is_refused(device):
+    for name in (">f4", ">i2", ">c8", ">u4", ">f2"):
+        data = np.array([1, 2], name)
+        x = fd.tensor(data, device=device)
+        assert (x.dtype, x.tolist()) == (data.dtype.newbyteorder("="), [1, 2])
+        assert (fd.ones(2, device=device) + data).tolist() == [2, 3]
+        assert fd.tensor([1, 2], dtype=name, device=device).dtype == x.dtype == x.astype(name).dtype
+    for wrong in (np.zeros(2, [("a", "f4")]), np.ones(2, np.longdouble), np.zeros(2, "V4")):
+        with pytest.raises(fd.errors.DTypeError, match="cannot have dtype"):
+            fd.tensor(wrong, device=device)
+        with pytest.raises(fd.errors.DTypeError, match="add: a tensor cannot have dtype"):
+            fd.ones(2, device=device) + wrong
+        with pytest.raises(fd.errors.DTypeError, match="cannot have dtype"):
+            fd.tensor([1.0, 2.0], dtype=wrong.dtype, device=device)

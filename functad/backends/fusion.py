@@ -241,8 +241,8 @@ class Fusion(BaseBackend):
         plan, tokens = self._close(recording)
         if not tokens:
             return
-        if local.ends is not None:
-            local.ends[user_place()] += 1
+        if local.ends:
+            _count_end()
         made: dict[int, AnyNode] = {}
         if plan.followed:
             arrays = concrete(recording, lambda: self._run_taped(recording, plan, made))
@@ -262,8 +262,8 @@ class Fusion(BaseBackend):
             return None
         local.recording = None
         plan, tokens = self._close(recording, (place,))
-        if local.ends is not None:
-            local.ends[user_place()] += 1
+        if local.ends:
+            _count_end()
         if release:
             recording.released += (place,)
         made: dict[int, AnyNode] = {}
@@ -472,6 +472,12 @@ class Fusion(BaseBackend):
         if not recording.tape.functional:
             found.origins.append(Origins(plan, recording))
         return found
+
+
+def _count_end() -> None:
+    place = user_place()
+    for counter in local.ends:
+        counter[place] += 1
 
 
 @lru_cache

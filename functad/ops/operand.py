@@ -57,7 +57,9 @@ def as_array(x: Any, where: str) -> Any:
             "jax.random.key_data(key)."
         )
     if isinstance(x, (np.ndarray, np.generic, jax.Array)) and x.dtype.kind not in "OUSMm":
-        return x
+        if dtypes.is_usual(x.dtype) or isinstance(x, jax.Array):
+            return x
+        return x if (dtype := dtypes.native(x.dtype, where)) == x.dtype else x.astype(dtype)
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
     if isinstance(x, (list, tuple)) and holds_tensors(x):
@@ -65,7 +67,7 @@ def as_array(x: Any, where: str) -> Any:
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
         array = np.asarray(x)
         if array.dtype.kind in "biufc":
-            return array
+            return array if dtypes.is_usual(array.dtype) else array.astype(dtypes.native(array.dtype, where))
         if array.dtype == object and array.size and all(isinstance(value, int) for value in array.flat):
             raise DTypeError(
                 f"{where}: the value {max(array.flat, key=abs)} fits no integer dtype; write it as a float."
