@@ -102,7 +102,7 @@ def better_error(
         return None
     found = _UNKNOWN.search(str(error))
     if found is not None:
-        instead = _OF.get((what, found[1])) or _INSTEAD.get(found[1])
+        instead = _advice(what, found[1], taken)
         if instead is not None:
             return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {instead}.")
         return None if taken is None else ArgumentTypeError(f"{what}: {found[0]}{_listed(taken)}.")
@@ -114,6 +114,17 @@ def better_error(
     if too_many is not None and _COUNT.search(str(error)):
         return ArgumentTypeError(f"{what}: too many arguments; write {too_many}.")
     return None
+
+
+def _advice(what: str, name: str, taken: Callable[[], inspect.Signature] | None) -> str | None:
+    """What to write instead of an argument; not another that the function does not take either, as a layer no rate."""
+    instead = _OF.get((what, name)) or _INSTEAD.get(name)
+    if instead is None or taken is None or not instead.removesuffix("=").isidentifier():
+        return instead
+    try:
+        return instead if instead.removesuffix("=") in taken().parameters else None
+    except (TypeError, ValueError, AttributeError):
+        return instead
 
 
 def _listed(taken: Callable[[], inspect.Signature]) -> str:
@@ -145,8 +156,12 @@ def called_wrong(error: TypeError, what: str, forward: Callable[..., Any]) -> Ar
     if isinstance(error, ArgumentTypeError) or trace is None or trace.tb_next is not None:
         return None
     text = str(error)
-    if _UNKNOWN.search(text) is not None:
-        return better_error(error, what) or ArgumentTypeError(f"{what}: its forward takes {_call(forward)}: {text}.")
+    found = _UNKNOWN.search(text)
+    if found is not None:
+        instead = _advice(what, found[1], lambda: inspect.signature(forward))
+        if instead is not None:
+            return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {instead}.")
+        return ArgumentTypeError(f"{what}: its forward takes {_call(forward)}, and no {found[1]!r}.")
     gone, count = _MISSING.search(text), _COUNT.search(text)
     if gone is None and count is None:
         return None

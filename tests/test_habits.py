@@ -205,7 +205,10 @@ REFUSED = {
     "jit(static=)": (lambda h: fd.jit(abs, static=1), "the arguments are fn, static_argnums, static_argnames, donate"),
     "scan(len=)": (lambda h: fd.scan(abs, 0.0, None, len=1), "the arguments are f, init, xs, length, reverse, unroll"),
     "with Device": (lambda h: fd.Device.cpu().__enter__(), "write with fd.set_default_device(device): ..."),
-    "fnp.transpose(dims=)": (lambda h: fd.numpy.transpose(h.x, dims=(1, 0)), "transpose: there is no argument 'dims'"),
+    "fnp.transpose(dims=)": (
+        lambda h: fd.numpy.transpose(h.x, dims=(1, 0)),
+        "transpose: got an unexpected keyword argument 'dims'; the arguments are a, axes",
+    ),
     "fnp.linalg.norm(dim=)": (lambda h: fd.numpy.linalg.norm(h.x, dim=1), "write axis="),
     "fnp.fft.fft(dim=)": (lambda h: fd.numpy.fft.fft(h.x, dim=1), "write axis="),
     "special.logsumexp(dim=)": (lambda h: fd.special.logsumexp(h.x, dim=1), "write axis="),
@@ -246,7 +249,9 @@ REFUSED = {
         "its forward takes (x, *, key=None), and more",
     ),
     "model()": (lambda h: h.model(), "Linear: its forward takes (x), and 'x' must be given"),
-    "model(x, foo=)": (lambda h: h.model(h.x, foo=1), "Linear: its forward takes (x): "),
+    "model(x, foo=)": (lambda h: h.model(h.x, foo=1), "Linear: its forward takes (x), and no 'foo'"),
+    "model(x, lr=)": (lambda h: h.model(h.x, lr=1), "Linear: its forward takes (x), and no 'lr'"),
+    "ones(lr=)": (lambda h: fd.ones(2, lr=1), "the arguments are shape, dtype, device"),
     "model.training =": (lambda h: setattr(h.model, "training", False), "write model = model.valid() to evaluate"),
     "model.train =": (lambda h: setattr(h.model, "train", False), "write model = model.valid() to evaluate"),
     "model.requires_grad =": (
