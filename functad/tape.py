@@ -215,6 +215,7 @@ def sweep(
     watch = getattr(tracing.get(), "swept", None)  # of `debug_nans`, which runs the rules itself
     if watch is not None:
         pull = watch.__self__.pull
+    written = tracing.get() if watch is None else None  # a trace, which notes of what it writes the derivative
     pending: dict[int, Any] = {}
     queue: list[tuple[int, Any]] = []
     recomputed: dict[int, Any] = {}
@@ -242,6 +243,8 @@ def sweep(
             if type(g) is dict:
                 g = _fill(g, node.shape)  # of several outputs, their types
             res = _residuals(node, recomputed)
+            if written is not None:
+                written.of = node
             if node.id in guarding:
                 with guarded():
                     pieces = pull(node, g, res)
@@ -279,6 +282,8 @@ def sweep(
                 send(place, piece)
                 if guards or behind_one:
                     guarding.add(place.id)
+    if written is not None:
+        written.of = None
     if watch is not None:
         watch(found)
     return found

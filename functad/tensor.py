@@ -355,7 +355,7 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
         if spec and self.size == 1:
             return format(self._read("format()").item(), spec)
         try:
-            return format(repr(self), spec)
+            return format(str(self), spec)
         except ValueError:
             raise ArgumentError(
                 f"format: {spec!r} is for one number, and the tensor has {self.size} (shape {self.shape}); write one of "
@@ -364,6 +364,10 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
 
     def __repr__(self) -> str:
         return printing.tensor_repr(self)
+
+    def __str__(self) -> str:
+        self._observed()
+        return repr(self)
 
 
 for _name, _texts in foreign_names(Tensor).items():

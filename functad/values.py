@@ -25,19 +25,24 @@ class Values(Handle):
 
     def _read(self, what: str) -> np.ndarray[Any, Any]:
         self._note_read()
+        self._observed()
         if (entry := self._entry) is not None and entry.deferred:
             recorded: np.ndarray[Any, Any] = entry.host(self)
             return recorded
         x = base_tensor(self._concrete(what))
-        observe = getattr(tracing.get(), "observe", None)  # of `debug_nans`
-        if observe is not None:
-            observe(x)
         host: np.ndarray[Any, Any] = x._backend.host(x._value)
         return host
+
+    def _observed(self) -> None:
+        """Let `debug_nans` look at what is read."""
+        observe = getattr(tracing.get(), "observe", None)
+        if observe is not None:
+            observe(self)
 
     def jax(self) -> Any:
         """The elements as a `jax.Array`."""
         self._note_read()
+        self._observed()
         return base_tensor(self._concrete("jax()"))._backend.jax_array(base_tensor(self)._value)
 
     def item(self) -> Any:

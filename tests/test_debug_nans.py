@@ -130,3 +130,76 @@ def test_errors():
 def inside(x):
     with fd.debug_nans():
         return 1 / x
+
+
+# --- on which line, of what is compiled
+
+
+def logs(x):
+    y = x - 1
+    return fd.numpy.log(y) * 2
+
+
+LINE = f"log at {__file__}:{inspect.getsourcelines(logs)[1] + 2} made NaN"
+WHOLE = {
+    "jit": fd.jit(logs),
+    "checkpoint": fd.checkpoint(logs),
+    "scan": lambda x: fd.scan(lambda c, row: (c, logs(row)), 0.0, x)[1],
+    "scan in jit": fd.jit(lambda x: fd.scan(lambda c, row: (c, logs(row)), 0.0, x)[1]),
+    "cond": lambda x: fd.cond(x[0] > 0, logs, lambda x: x, x),
+    "cond in jit": fd.jit(lambda x: fd.cond(x[0] > 0, logs, lambda x: x, x)),
+    "fori_loop": lambda x: fd.fori_loop(0, 1, lambda i, x: logs(x), x),
+    "while_loop": lambda x: fd.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, logs(s[1])), (0, x))[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("device", DEVICES, ids=["xla", "fusion", "numpy"])
+@pytest.mark.parametrize("call", WHOLE.values(), ids=WHOLE)
+def test_the_line_within_what_is_compiled(call, device):
+    """It was the line of the call, and of loops only their name was told."""
+    x = fd.tensor([0.5, 2.0], device=device)
+    for _ in range(2):  # written down, then run
+        with fd.debug_nans(), pytest.raises(NonFiniteError) as raised:
+            call(x).tolist()
+        assert LINE in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_the_line_within_a_compiled_gradient(device):
+    step = fd.jit(fd.grad(lambda x: logs(x).sum()))
+    with fd.debug_nans(), pytest.raises(NonFiniteError) as raised:
+        str(step(fd.tensor([1.0, 2.0], device=device)))
+    assert "the derivative of log at" in str(raised.value)
+    assert LINE.split(" made", maxsplit=1)[0].removeprefix("log at ") in str(raised.value)
+
+
+READS = {
+    "str": str, "format": "{}".format, "bool": lambda x: bool((x > 0).any()), "if": lambda x: bool(x[0] > 0),
+    "argmax": lambda x: x.argmax().item(), "argsort": lambda x: x.argsort().tolist(), "int": lambda x: x.astype(int).tolist(),
+    "float": lambda x: float(x[0]), "jax": lambda x: x.jax(), "equal": lambda x: bool((x == 2).all()),
+    "jit": lambda x: fd.jit(lambda x: x > 0)(x).tolist(),
+}  # fmt: skip
+ASKS = {
+    "isnan": lambda x: fd.numpy.isnan(x).tolist() == [True, False],
+    "isfinite": lambda x: fd.where(fd.numpy.isfinite(x), 1.0, 0.0).tolist() == [0.0, 1.0],
+    "x != x": lambda x: (x != x).tolist() == [True, False],  # how NaN is told
+    "nan_to_num": lambda x: fd.numpy.nan_to_num(x, nan=5.0).tolist()[0] == 5.0,
+    "nanmax": lambda x: fd.numpy.nanmax(x).item() == 0.0,
+    "repr": lambda x: "nan" in repr(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_what_counts_as_reading(read, device):
+    """A comparison with NaN is False, so that a loop took a branch and nothing was said."""
+    with fd.debug_nans(), pytest.raises(NonFiniteError, match="log at"):
+        read(logs(fd.tensor([0.5, 2.0], device=device)))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+def test_asking_for_nan_is_no_reading(ask, device):
+    with fd.debug_nans():
+        assert ask(logs(fd.tensor([0.5, 2.0], device=device)))

@@ -6,6 +6,8 @@ import doctest
 import inspect
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -172,3 +174,55 @@ def test_saved_module_without_like(tmp_path):
         with pytest.raises(fd.FunctadError, match="like="):
             misuse()
     assert isinstance(fd.load(path, like={"model": model})["model"], nn.Linear)
+
+
+class Remembers:
+    """What it computes it keeps, which a compiled function cannot."""
+
+    last = None
+
+    def step(self, x):
+        self.last = x * 2 if self.last is None else x * 2 + self.last
+        return self.last
+
+
+def leaked():
+    step = fd.jit(Remembers().step)
+    return step(fd.ones(2)), step(fd.ones(3))
+
+
+COMPILED = {
+    "reshape": (lambda: fd.jit(lambda x, n: x.reshape(n, -1))(fd.ones(4), 2), "static_argnums"),
+    "zeros": (lambda: fd.jit(lambda n: fd.zeros(n))(2), "static_argnums"),  # noqa: PLW0108
+    "zeros of two": (lambda: fd.jit(lambda n: fd.zeros((n, 2)))(2), "static_argnums"),
+    "sum": (lambda: fd.jit(lambda x, n: x.sum(n))(fd.ones(4), 0), "static_argnums"),
+    "topk": (lambda: fd.jit(lambda x, k: x.topk(k))(fd.ones(4), 2), "static_argnums"),
+    "slice": (lambda: fd.jit(lambda x, n: x[:n])(fd.ones(4), 2), "static_argnums"),
+    "length": (lambda: fd.jit(lambda n: fd.scan(lambda c, _: (c, c), 0.0, None, length=n))(2), "static_argnums"),
+    "dropout": (
+        lambda: fd.jit(lambda x, p: fd.nn.functional.dropout(x, p, key=KEY))(fd.ones(4), 0.5),
+        "static_argnums",
+    ),
+    "jnp in jit": (lambda: fd.jit(jnp.sin)(fd.ones(2)), "fd.from_jax"),
+    "jax.nn in jit": (lambda: fd.jit(jax.nn.relu)(fd.ones(2)), "fd.from_jax"),
+    "jnp in scan": (lambda: fd.scan(lambda c, x: (c, jnp.sin(x)), 0.0, fd.ones(2)), "fd.from_jax"),
+    "jnp in vmap": (lambda: fd.vmap(jnp.sin)(fd.ones(2)), "fd.from_jax"),
+    "attention": (
+        lambda: fd.jit(lambda x: nn.MultiheadAttention(4, 2, dropout=0.5, key=KEY).train()(x, x, x)[0])(
+            fd.ones((5, 2, 4))
+        ),
+        "dropout_key=",
+    ),
+    "attribute": (
+        leaked,
+        r"test_first_use.py:\d+: a tensor, which mul made at .*test_first_use.py:\d+, leaked out of jit\(step\)",
+    ),
+    "transpose": (lambda: fd.ones((2, 3, 4)).transpose(0, 1), r"x.swapaxes\(0, 1\)"),
+    "transpose of one": (lambda: fd.ones((2, 3)).transpose(1), "x.mT"),
+}
+
+
+@pytest.mark.parametrize(("call", "text"), COMPILED.values(), ids=COMPILED)
+def test_what_to_write_instead_is_said(call, text):
+    with pytest.raises(fd.FunctadError, match=text):
+        call()

@@ -72,7 +72,7 @@ class Batch:
         raise ConcreteValueError(
             f"{user_line()}: {what}: under vmap this tensor of shape {x.shape} stands for {self.size} rows at once, so "
             "it has no one value: return it from the mapped function and read it outside. Use fd.where or fd.cond instead "
-            "of `if`, fd.tensor(a)[i] to index a NumPy array."
+            "of `if`, fd.tensor(a)[i] to index a NumPy array, fd.from_jax(fn) for a function of JAX."
         )
 
     def backward(self, x: Tensor, cotangent: Any, retain_graph: bool) -> NoReturn:

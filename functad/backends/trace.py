@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -21,7 +21,7 @@ from functad.dispatch import bind, tracing
 from functad.errors import ConcreteValueError, FunctadError, LevelError, NotTrackedError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
-from functad.source import user_line
+from functad.source import line_of, user_line, user_place
 from functad.tape import fresh_id
 from functad.tensor import Tensor
 
@@ -34,6 +34,7 @@ class Equation(NamedTuple):
     inputs: tuple[int | Tensor, ...]
     outputs: tuple[int, ...]
     single: bool
+    where: Any = None  # the line of the user's, and the op whose derivative it is part of, if it is
 
 
 class Program:
@@ -45,14 +46,18 @@ class Program:
         self.outputs = outputs
         self.types = types
 
-    def run(self, *tensors: Tensor, call: Callable[..., Any] = bind) -> list[Tensor]:
-        """Run it on tensors of any level, each op through `call`."""
+    def run(
+        self, *tensors: Tensor, call: Callable[..., Any] = bind, at: Callable[[Any], None] | None = None
+    ) -> list[Tensor]:
+        """Run it on tensors of any level, each op through `call`; `at` is told where it was written."""
         values: dict[int, Tensor] = dict(zip(self.inputs, tensors, strict=True))
 
         def read(x: int | Tensor) -> Tensor:
             return values[x] if type(x) is int else x  # type: ignore[return-value]
 
         for eq in self.equations:
+            if at is not None:
+                at(eq.where)
             out = call(eq.op, [read(x) for x in eq.inputs], eq.params)
             values.update(zip(eq.outputs, (out,) if eq.single else out, strict=True))
         return [read(x) for x in self.outputs]
@@ -62,6 +67,7 @@ class Program:
         call: Callable[[Op, list[Any], tuple[Any, ...]], Any],
         arrays: Sequence[Any],
         own: Sequence[int] | slice = (),
+        at: Callable[[Any], None] | None = None,
     ) -> tuple[Any, ...]:
         """Run it on arrays, each op through `call`.
 
@@ -74,6 +80,8 @@ class Program:
             return values[x] if type(x) is int else x._value  # type: ignore[union-attr]
 
         for eq in self.equations:
+            if at is not None:
+                at(eq.where)
             op = eq.op
             if op.in_place is not None:
                 x = eq.inputs[0]
@@ -105,6 +113,7 @@ class Program:
 class Trace(BaseBackend):
     """Writes ops down at one level. The value of its tensors is the number of a variable."""
 
+    of: Any = None  # the node whose derivative rule is being written down
     ruled = False  # whether rules of the user's ran at a level above, which leave no trace in the program
 
     def __init__(self, level: Level, base: BaseBackend, what: str):
@@ -142,7 +151,9 @@ class Trace(BaseBackend):
             refuse(op, inputs, params, error)
         single = isinstance(out, Type)
         made = tuple([self._variable(t) for t in ((out,) if single else out)])
-        self.equations.append(Equation(op, params, places, tuple([x._value for x in made]), single))
+        of = self.of
+        where = (user_place(2), None) if of is None else (of.where, of.op.name)
+        self.equations.append(Equation(op, params, places, tuple([x._value for x in made]), single, where))
         if not is_recording(self.level) and op is not _STOP:
             made = tuple([self.detach(x) for x in made])
         return made[0] if single else made
@@ -222,7 +233,11 @@ class Trace(BaseBackend):
         )
 
     def jax_array(self, value: Any) -> NoReturn:
-        self.host(value)
+        raise ConcreteValueError(
+            f"{user_line()}: a function of JAX (or x.jax()) asks for a value that has no number yet, since {self.what} runs "
+            "the function once, on variables, to compile it. Wrap the function of JAX, fd.from_jax(jnp.sin)(x), or write "
+            "functad's own; what is to be read return, and read it outside."
+        )
 
     def compiled(self, op: Op, params: tuple[Any, ...]) -> NoReturn:
         raise AssertionError("a trace computes nothing")
@@ -233,18 +248,23 @@ class Trace(BaseBackend):
     def close(self) -> None:
         """End the trace: a tensor of it that leaked is refused from now on."""
         self.closed = True
-        self.run = partial(_refuse_leak, self.what)  # type: ignore[method-assign]  # costs the open level nothing
+        self.run = self._refuse_leak  # type: ignore[method-assign]  # costs the open level nothing
 
     def resolve(self, x: Tensor) -> None:
         if self.closed:
-            _refuse_leak(self.what, _ESCAPED, [], ())
+            self._refuse_leak(_ESCAPED, [x], ())
 
-
-def _refuse_leak(what: str, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
-    raise LevelError(
-        f"{op.name}: one of its inputs leaked out of {what} (stored outside the function while it was traced). It never "
-        "had a value; return it from the function instead."
-    )
+    def _refuse_leak(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> NoReturn:
+        """Raise for a tensor that is used when the trace that it is of has ended."""
+        number = next((x._value for x in inputs if x._backend is self), None)
+        made = next((eq for eq in self.equations if number in eq.outputs), None)
+        by = f", which {made.op.name} made at {line_of(made.where[0])}," if made is not None else ""
+        where = user_line() if op is _ESCAPED else op.name
+        raise LevelError(
+            f"{where}: a tensor{by} leaked out of {self.what}: the function stored it outside (in an attribute, a list, a "
+            "global name) while it was run once to be compiled. It never had a value. Return it from the function, and "
+            "store what comes out: y, self.state = step(x, self.state)."
+        )
 
 
 @lru_cache(16384)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from functad.errors import ArgumentTypeError, ShapeError
+from functad.ops.operand import without_value
 
 
 def normalize_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
@@ -45,6 +46,7 @@ def _normalize(axis: Any, ndim: int, where: str, given: Any) -> int:
     if index is None or isinstance(axis, bool):
         raise ArgumentTypeError(
             f"{where}: axis must be an int (some functions also take a tuple of ints or None), got {given!r}."
+            f"{without_value(given)}"
         )
     if not -ndim <= index < ndim:
         if ndim == 0:
@@ -60,4 +62,6 @@ def counted(value: Any, where: str, name: str) -> int:
     if not isinstance(value, (bool, np.bool_)):
         with suppress(TypeError):
             return operator.index(value)
-    raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.")
+    raise ArgumentTypeError(
+        f"{where}: {name} must be an int, got {value!r} of type {type(value).__name__}.{without_value(value)}"
+    )

@@ -23,7 +23,7 @@ from functad.ops.arithmetic import conj
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.join import pad
 from functad.ops.op import Cost, Op, Samples
-from functad.ops.operand import operand, operands
+from functad.ops.operand import operand, operands, without_value
 from functad.ops.rules import cast, linear, shift_axis, widen
 from functad.ops.shape import roll, unchanged
 
@@ -341,7 +341,9 @@ def _count(n: Any, where: str) -> int:
     try:
         count = operator.index(n)
     except TypeError:
-        raise ArgumentTypeError(f"{where}: n must be an int, got {n!r} of type {type(n).__name__}.") from None
+        raise ArgumentTypeError(
+            f"{where}: n must be an int, got {n!r} of type {type(n).__name__}.{without_value(n)}"
+        ) from None
     if count < 1:
         raise ArgumentError(f"{where}: n must be at least 1, got {count}.")
     return count

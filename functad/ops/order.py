@@ -13,7 +13,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentTypeError, OutOfBoundsError, ShapeError
 from functad.ops.axes import normalize_axis
 from functad.ops.op import Cost, Op, Samples
-from functad.ops.operand import operand
+from functad.ops.operand import operand, without_value
 from functad.ops.rules import custom, linear, nondiff, reshape_op, shift_axis
 
 __all__ = [
@@ -343,7 +343,9 @@ def _whole(k: Any, what: str) -> int:
     try:
         return operator.index(k)
     except TypeError:
-        raise ArgumentTypeError(f"{what} must be an int, got {k!r} of type {type(k).__name__}.") from None
+        raise ArgumentTypeError(
+            f"{what} must be an int, got {k!r} of type {type(k).__name__}.{without_value(k)}"
+        ) from None
 
 
 def line(x: Any, axis: int | None, where: str) -> tuple[Any, int]:

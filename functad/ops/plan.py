@@ -309,7 +309,7 @@ def bounds(item: slice, n: int, where: str) -> tuple[int, int, int]:
     except ConcreteValueError:
         raise ConcreteValueError(
             f"{where}: a bound of the slice has no value yet (under vmap or jit), so the result has no shape. For a "
-            "piece of known length m write x[i + fd.arange(m)]."
+            "piece of known length m write x[i + fd.arange(m)], or pass the bound as static (static_argnums)."
         ) from None
     except FunctadError:
         raise

@@ -14,7 +14,7 @@ from functad.ops.arithmetic import floor_divide, maximum
 from functad.ops.at import At
 from functad.ops.axes import normalize_axis
 from functad.ops.logic import logical_or, where
-from functad.ops.operand import operand
+from functad.ops.operand import operand, without_value
 from functad.ops.plan import check_inside, check_lengths, every_value, integers
 from functad.ops.rules import broadcast, cast, widen
 
@@ -173,7 +173,7 @@ def _count(ids: Any, count: int | None, name: str) -> int:
     try:
         number = operator.index(count)
     except TypeError:
-        raise ArgumentTypeError(f"{name}: num_segments must be an int, got {count!r}.") from None
+        raise ArgumentTypeError(f"{name}: num_segments must be an int, got {count!r}.{without_value(count)}") from None
     if number < 0:
         raise ArgumentError(f"{name}: num_segments must not be negative, got {number}.")
     return number

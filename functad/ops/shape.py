@@ -143,7 +143,15 @@ def transpose(x: Any, axes: Any = None) -> Any:
         given = axes if isinstance(axes, (tuple, list)) else (axes,)
         order = tuple([normalize_axis(a, ndim, "transpose") for a in given])
         if len(order) != ndim or len(set(order)) != ndim:
-            raise ShapeError(f"transpose: axes={axes!r} must name each of the {ndim} axes of shape {x.shape} once.")
+            swap = (
+                f"; to swap two axes write x.swapaxes{given}"
+                if len(order) == 2
+                else "; to transpose matrices write x.mT"
+            )
+            raise ShapeError(
+                f"transpose: axes={axes!r} must name each of the {ndim} axes of shape {x.shape} once, in their new order"
+                f"{swap if ndim > 1 else ''}."
+            )
     return unchanged(x) if order == tuple(range(ndim)) else bind(transpose_op, (x,), (order,))
 
 

@@ -158,8 +158,8 @@ def _refuse_mapped_and_traced(where: str) -> None:
 def _refuse(where: str, what: str) -> None:
     raise ConcreteValueError(
         f"{where}: {what} runs the function once, to compile it, so a key from the default generator would be the same "
-        "in every call. Pass a key as an argument (fd.random.key, fd.random.split, fd.random.fold_in), and key=... to what "
-        "draws."
+        "in every call. Pass a key as an argument (fd.random.key, fd.random.split, fd.random.fold_in), and give it to what "
+        "draws: key=..., for attention and what contains it dropout_key=...."
     )
 
 

@@ -51,6 +51,10 @@ class ControlOp(Op):
         return self.run(run_xla, arrays)
 
     def _run_numpy(self, xp: Any, *arrays: Any) -> Any:
+        return self.stepped(arrays)
+
+    def stepped(self, arrays: Sequence[Any], call: Call | None = None, at: Any = None) -> Any:
+        """The same step by step, on arrays of NumPy; `at` is told the line of each op."""
         raise NotImplementedError
 
     def _set_types(self, in_types: Sequence[Type], out_types: Sequence[Type]) -> None:
@@ -127,11 +131,12 @@ class WhileOp(ControlOp):
             tuple(arrays[: self.carry]),
         )
 
-    def _run_numpy(self, xp: Any, *arrays: Any) -> Any:
+    def stepped(self, arrays: Sequence[Any], call: Call | None = None, at: Any = None) -> Any:
+        """A loop of Python."""
         own, others = arrays[self.carry : self.last], arrays[self.last :]
-        carry, call = arrays[: self.carry], self.body.base.call
-        while self.condition.program.call(call, [*carry, *own])[0]:
-            carry = self.body.program.call(call, [*carry, *others])
+        carry, call = arrays[: self.carry], call or self.body.base.call
+        while self.condition.program.call(call, [*carry, *own], at=at)[0]:
+            carry = self.body.program.call(call, [*carry, *others], at=at)
         return carry
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
@@ -212,9 +217,10 @@ class CondOp(ControlOp):
         branches = [partial(_run_branch, branch.program, call) for branch in self.branches]
         return jax.lax.switch(arrays[0], branches, *arrays[1:])
 
-    def _run_numpy(self, xp: Any, *arrays: Any) -> Any:
+    def stepped(self, arrays: Sequence[Any], call: Call | None = None, at: Any = None) -> Any:
+        """A choice of Python."""
         branch = self.branches[max(0, min(int(arrays[0]), len(self.branches) - 1))]
-        return branch.program.call(self.base.call, arrays[1:])
+        return branch.program.call(call or self.base.call, arrays[1:], at=at)
 
     def _joined(self, flags: tuple[bool, ...]) -> Op:
         """(index, *primals, *tangents of the flagged ones) -> (*outputs, *their tangents)."""

@@ -14,9 +14,12 @@ class debug_nans(ContextDecorator):
     """Inside, a NaN or inf that is read, or is in the gradient of a leaf, raises and names the op that made it.
 
     A context manager and a decorator. The error (`NonFiniteError`, which is a FloatingPointError too) says which op
-    made it of which inputs, and the line of the program; for a derivative, the line of the op that was
-    differentiated. A branch that `fd.where` does not take, and masks of -inf, are left alone. Every op is waited for
-    and looked at, compiled functions op by op, so use it to find a fault, not in training as such.
+    made it of which inputs, and the line of the program, also within `fd.jit`, `fd.checkpoint`, loops and `fd.cond`; for
+    a derivative, the line of the op that was differentiated (of a compiled function or a loop that is differentiated from
+    outside, the line of its call). Read is what Python gets of a tensor: by `print`, `float`, `.item()`, `.numpy()`, and what
+    a comparison, an `argmax` or a cast to ints made of NaN; not by `repr`, `fnp.isnan` and the like. A branch that
+    `fd.where` does not take, and masks of -inf, are left alone. Every op is waited for and looked at, compiled functions
+    op by op, so use it to find a fault, not in training as such.
 
     Args:
         at_once: raise in the op itself, as soon as its output is worse than its inputs, whether anything comes of it

@@ -14,7 +14,7 @@ from functad.backends.base import BaseBackend
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, StructureError
 from functad.ops.op import Type
-from functad.ops.operand import operand
+from functad.ops.operand import operand, without_value
 from functad.ops.rules import cast
 from functad.transforms.bodies import Written, write_down
 from functad.transforms.control_args import (
@@ -197,7 +197,7 @@ def _length(where: str, rows: Sequence[Any], xs: Any, length: Any) -> int:
         try:
             length = operator.index(length)
         except TypeError:
-            raise ArgumentTypeError(f"{where}: length must be an int, got {length!r}.") from None
+            raise ArgumentTypeError(f"{where}: length must be an int, got {length!r}.{without_value(length)}") from None
         if length < 0:
             raise ArgumentError(f"{where}: length must not be negative, got {length}.")
         lengths.add(length)

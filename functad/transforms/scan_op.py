@@ -65,14 +65,15 @@ class ScanOp(ControlOp):
         carry, results = jax.lax.scan(step, carry, rows, self.length, self.reverse, self.unroll)
         return (*carry, *results)
 
-    def _run_numpy(self, xp: Any, *arrays: Any) -> Any:
-        call = self.body.base.call
+    def stepped(self, arrays: Sequence[Any], call: Call | None = None, at: Any = None) -> Any:
+        """A loop of Python."""
+        call = call or self.body.base.call
         constants = arrays[self.last :]
-        fixed = self.fixed.call(call, constants)
+        fixed = self.fixed.call(call, constants, at=at)
         carry, rows = arrays[: self.carry], arrays[self.carry : self.last]
         results = [np.empty(t.shape, t.dtype) for t in self.out_types[self.carry :]]
         for i in range(self.length)[:: -1 if self.reverse else 1]:
-            outs = self.step.call(call, [*carry, *[row[i, ...] for row in rows], *constants, *fixed])
+            outs = self.step.call(call, [*carry, *[row[i, ...] for row in rows], *constants, *fixed], at=at)
             carry = outs[: self.carry]
             for result, out in zip(results, outs[self.carry :], strict=True):
                 result[i] = out

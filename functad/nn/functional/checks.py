@@ -12,7 +12,7 @@ import numpy as np
 from functad import ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, OutOfBoundsError, ShapeError
-from functad.ops.operand import operand, operands
+from functad.ops.operand import operand, operands, without_value
 from functad.ops.plan import every_value
 from functad.ops.rules import widen
 from functad.ops.slices import position
@@ -32,7 +32,9 @@ def floats(where: str, *xs: Any) -> Any:
 def number(where: str, name: str, value: Any) -> float:
     """A real number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r} of type {type(value).__name__}.")
+        raise ArgumentTypeError(
+            f"{where}: {name} must be a number, got {value!r} of type {type(value).__name__}.{without_value(value)}"
+        )
     return float(value)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from functad import ops
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.ops.conv import Conv, out_size
+from functad.ops.operand import without_value
 
 __all__: list[str] = []
 
@@ -23,7 +24,7 @@ def integer(where: str, name: str, value: Any, least: int) -> int:
     except TypeError:
         found = None
     if found is None or isinstance(value, bool):
-        raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r}.")
+        raise ArgumentTypeError(f"{where}: {name} must be an int, got {value!r}.{without_value(value)}")
     if found < least:
         raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
     return found
