@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from functad import dtypes
-from functad.backends import fusion_host
 from functad.backends.base import BaseBackend
 from functad.backends.fusion_compile import STRUCTURE, Compiler, concrete, gained, resume, weigh
 from functad.backends.fusion_host import Host
@@ -82,7 +81,7 @@ class Fusion(BaseBackend):
         self._literals: dict[Any, tuple[Tensor, float]] = {}  # by the id of the number
         self.near = Host(near and not self.transfers)
         self.compiler = Compiler(self.near.runs)
-        self.pulls = Pulls(self, fusion_host.TIMES if self.near.near else None)
+        self.pulls = Pulls(self, self.near)
         self.ended = Recording.__new__(Recording)  # what the token of a computed tensor belongs to
         self.ended.fusion = self
         self.ended.knowns = []
@@ -109,7 +108,7 @@ class Fusion(BaseBackend):
     def _run_near(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """What an op makes, on the host; None where it does not run there, or is refused."""
         arrays = [x._value for x in inputs]
-        if not self.near.takes(op, arrays, params):
+        if not inputs or not self.near.takes(op, tuple([(x._shape, x._dtype) for x in inputs]), arrays, params):
             return None
         try:
             out = self.near.call(op, arrays, params)

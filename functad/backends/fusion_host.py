@@ -1,4 +1,4 @@
-"""Small ops on the host: what is not compiled with others, and has been met a few times only, runs by NumPy.
+"""Small ops on the host: what is not compiled with others, and has not been met often, runs by NumPy.
 
 XLA takes some 20 to 60 ms to compile one op for new shapes, and NumPy runs a small one in microseconds. Where shapes
 keep changing (a sequence that grows, a last batch), and at a prompt, nothing else would be done.
@@ -6,21 +6,23 @@ keep changing (a sequence that grows, a last batch), and at a prompt, nothing el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from functad.backends.fusion_record import ARRAYS
+from functad.backends.fusion_state import nbytes
 from functad.backends.fusion_structure import Plan
 from functad.backends.numpy import compiled
-from functad.ops.op import Op
+from functad.ops.op import Op, Type
 
-TIMES = 256
-"""How often an op on some types runs on the host, unless it is worth compiling with others before."""
+MOST_BYTES = 1 << 18
+"""Of the arrays of an op that runs on the host."""
 
-_MOST_BYTES = 1 << 18  # of the arrays of an op that runs on the host
-_MOST_OPS = 64  # in a structure that does
+_TOTAL_BYTES = 1 << 24  # that pass through one kind of op before XLA compiles it,
+_LEAST_BYTES = 1 << 12  # ... each time counted as so many at least
+_MOST_OPS = 64  # in a structure that runs op by op when it is new
 _MOST_KNOWN = 1 << 16
 
 
@@ -29,32 +31,35 @@ class Host:
 
     def __init__(self, near: bool):
         self.near = near  # whether arrays are where NumPy reads them
-        self._met: dict[Any, int] = {}
+        self._left: dict[Any, int] = {}
 
     def runs(self, plan: Plan) -> bool:
         """Whether a structure that is new is not compiled for that, as its ops run here."""
-        return self.near and plan.count <= _MOST_OPS and plan.largest <= _MOST_BYTES
+        return self.near and plan.count <= _MOST_OPS and plan.largest <= MOST_BYTES
 
-    def takes(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> bool:
+    def times(self, types: Iterable[Type]) -> int:
+        """How often what reads arrays of these types runs here."""
+        size = sum([nbytes(t) for t in types]) if self.near else MOST_BYTES + 1
+        return _TOTAL_BYTES // max(size, _LEAST_BYTES) if size <= MOST_BYTES else 0
+
+    def takes(self, op: Op, types: tuple[tuple[Any, Any], ...], arrays: Sequence[Any], params: tuple[Any, ...]) -> bool:
         """Whether an op runs here this time."""
-        if not self.near:
-            return False
-        size = 0
-        types = []
-        for x in arrays:
-            if type(x) not in ARRAYS:  # JAX is tracing
-                return False
-            size += x.nbytes
-            types.append((x.shape, x.dtype))
-        if size > _MOST_BYTES or not arrays:
-            return False
-        key = (op, params, *types)
-        met = self._met.get(key, 0)
-        if met < TIMES:
-            if len(self._met) > _MOST_KNOWN:
-                self._met.clear()
-            self._met[key] = met + 1
-        return met < TIMES
+        key = (op, params, types)
+        left = self._left.get(key)
+        if left is None:
+            if len(self._left) > _MOST_KNOWN:
+                self._left.clear()
+            left = self.times([Type(*t) for t in types])
+        if left and self.reads(arrays):
+            left -= 1
+            self._left[key] = left
+            return True
+        self._left[key] = left
+        return False
+
+    def reads(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays, and JAX is not tracing."""
+        return all([type(x) in ARRAYS for x in arrays])  # noqa: C419  # a list is quicker
 
     def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
         """What an op makes of some arrays."""

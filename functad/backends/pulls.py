@@ -1,6 +1,6 @@
 """Derivative rules as compiled calls: on an XLA device the rule of an op runs as one call, not op by op.
 
-A rule is written down the second time (or later) it is met for ops, shapes and dtypes, since compiling it pays
+A rule is written down the second time it is met for ops, shapes and dtypes, since compiling it pays
 only if it recurs. What it computes, and how, is what it computes op by op.
 """
 
@@ -25,7 +25,6 @@ from functad.tape import Node
 from functad.tensor import Tensor
 
 _MOST_KEPT = 2048
-_TIMES = 2
 
 Place: TypeAlias = int | Tensor | None
 """Where a cotangent is found: a place among inputs and results, a constant, or nowhere."""
@@ -34,22 +33,23 @@ Place: TypeAlias = int | Tensor | None
 class _Rule(NamedTuple):
     """A rule for one kind of arguments."""
 
-    plain: bool = False  # it runs op by op: it reads values, or is one call as it is
+    plain: bool = False  # it runs op by op: it was met once only, reads values, or is one call as it is
     call: Callable[..., Any] | None = None  # None if it computes nothing
     types: Sequence[Type] = ()  # of what the call returns
     places: Sequence[Place] = ()  # of the cotangents
 
 
 _PLAIN = _Rule(plain=True)
+_MET = _Rule(plain=True)
 
 
 class Pulls:
     """The compiled rules of one device."""
 
-    def __init__(self, base: BaseBackend, times: int | None = None):
+    def __init__(self, base: BaseBackend, near: Any = None):
         self.base = base
-        self.times = times or _TIMES  # that one has been met when it is written down
-        self.known: OrderedDict[Any, _Rule | int] = OrderedDict()  # or how often it has been met
+        self.near = near  # what runs small ops on the host, if that is done
+        self.known: OrderedDict[Any, _Rule] = OrderedDict()
 
     def __call__(self, node: Node, g: Any, res: Residuals) -> Sequence[Any]:
         """The cotangents of the inputs of `node`, None for those that are not wanted."""
@@ -77,12 +77,11 @@ class Pulls:
             return op.pull(g, res, node.parents)
         key = (op, res.params, *types, out is None, is_guarded(), is_strict(), dtypes.x64_enabled())
         rule = self.known.get(key)
-        if rule is None or isinstance(rule, int):
-            met = 1 if rule is None else rule + 1
-            rule = self.known[key] = met if met < self.times else self._compile(op, g, res, node.parents)
+        if rule is None or rule is _MET:
+            rule = self.known[key] = _MET if rule is None else self._compile(op, g, res, node.parents)
             if len(self.known) > _MOST_KEPT:
                 self.known.popitem(last=False)
-        if isinstance(rule, int) or rule.plain:
+        if rule.plain:
             return op.pull(g, res, node.parents)
         if rule.call is not None:
             made = rule.call(*[x._value for x in given])
@@ -116,8 +115,28 @@ class Pulls:
         if not program.equations:
             return _Rule(places=cotangents)
         whole = Program(program.inputs, program.equations, list(results), program.types)
-        call = jax.jit(_function(whole, f"backward_{op.name}"))
+        call: Any = jax.jit(_function(whole, f"backward_{op.name}"))
+        if self.near is not None and (times := self.near.times([program.types[i] for i in program.inputs])):
+            call = _Near(whole, self.near, times, call)
         return _Rule(False, call, [program.types[i] for i in results], cotangents)
+
+
+class _Near:
+    """A rule that runs on the host some times, before XLA compiles it."""
+
+    __slots__ = ("call", "left", "near", "program")
+
+    def __init__(self, program: Program, near: Any, left: int, call: Callable[..., Any]):
+        self.program = program
+        self.near = near
+        self.left = left
+        self.call = call
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self.left and self.near.reads(arrays):
+            self.left -= 1
+            return self.program.call(self.near.call, arrays)
+        return self.call(*arrays)
 
 
 def _function(program: Program, name: str) -> Callable[..., Any]:
