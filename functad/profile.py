@@ -65,7 +65,8 @@ class profile(AbstractContextManager["profile"]):
     def __exit__(self, *exc: object) -> None:
         self.seconds = time.perf_counter() - self._start
         jax.monitoring.unregister_event_duration_listener(self._on_event)
-        places, self._places = self._places or Counter(), None
+        places, self._places = self._places, None
+        assert places is not None
         self._open[:] = [counter for counter in self._open if counter is not places]
         self.ends: Counter[str] = Counter()
         for place, n in places.items():

@@ -180,6 +180,9 @@ DRAWS = [
 HEAVY = {"ball", "beta", "binomial", "chisquare", "dirichlet", "f", "generalized_normal", "poisson", "t"}
 """They compile for seconds, and draw by the same call on NumPy arrays."""
 
+SEVERAL = {"multivariate_normal", "pareto", "truncated_normal"}
+"""Made of several ops, which are rounded otherwise on the host."""
+
 
 @pytest.mark.parametrize(("name", "args"), DRAWS, ids=[name for name, _ in DRAWS])
 def test_draws_are_those_of_jax(name, args):
@@ -189,7 +192,9 @@ def test_draws_are_those_of_jax(name, args):
     if name in HEAVY:  # some are made of several ops: rounded otherwise where XLA has them in other programs
         assert np.allclose(got.numpy(), want, rtol=1e-6, atol=0)
         return
-    assert np.array_equal(got.numpy(), want)
+    assert (
+        np.allclose(got.numpy(), want, rtol=1e-5, atol=1e-7) if name in SEVERAL else np.array_equal(got.numpy(), want)
+    )
     on_numpy = getattr(fd.random, name)(fd.random.key(5, fd.Device.numpy()), *args)
     assert on_numpy.dtype == want.dtype
     assert np.allclose(on_numpy.numpy(), want, rtol=1e-5, atol=1e-7)

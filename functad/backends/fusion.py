@@ -106,13 +106,10 @@ class Fusion(BaseBackend):
         return _run(self, op, inputs, params)
 
     def _run_near(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
-        """What an op makes, on the host; None where it does not run there, or is refused."""
+        """What an op makes on the host; None if it does not run there."""
         arrays = [x._value for x in inputs]
-        if not inputs or not self.near.takes(op, tuple([(x._shape, x._dtype) for x in inputs]), arrays, params):
-            return None
-        try:
-            out = self.near.call(op, arrays, params)
-        except (TypeError, ValueError, IndexError):
+        out = self.near.run(op, tuple([(x._shape, x._dtype) for x in inputs]), arrays, params)
+        if out is None:
             return None
         if type(out) is tuple:
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])

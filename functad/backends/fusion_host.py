@@ -42,8 +42,9 @@ class Host:
         size = sum([nbytes(t) for t in types]) if self.near else MOST_BYTES + 1
         return _TOTAL_BYTES // max(size, _LEAST_BYTES) if size <= MOST_BYTES else 0
 
-    def takes(self, op: Op, types: tuple[tuple[Any, Any], ...], arrays: Sequence[Any], params: tuple[Any, ...]) -> bool:
-        """Whether an op runs here this time."""
+    def _takes(
+        self, op: Op, types: tuple[tuple[Any, Any], ...], arrays: Sequence[Any], params: tuple[Any, ...]
+    ) -> bool:
         key = (op, params, types)
         left = self._left.get(key)
         if left is None:
@@ -62,5 +63,15 @@ class Host:
         return all([type(x) in ARRAYS for x in arrays])  # noqa: C419  # a list is quicker
 
     def call(self, op: Op, arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
-        """What an op makes of some arrays."""
+        """What an op makes of some arrays; raises what its NumPy implementation does."""
         return compiled(op, params)(*[np.asarray(x) for x in arrays])
+
+    def run(self, op: Op, types: tuple[tuple[Any, Any], ...], arrays: Sequence[Any], params: tuple[Any, ...]) -> Any:
+        """What an op makes of some arrays; None if it does not run here this time, or not at all."""
+        if not arrays or not self._takes(op, types, arrays, params):
+            return None
+        try:
+            return self.call(op, arrays, params)
+        except Exception:  # noqa: BLE001  # it has no NumPy implementation; or XLA's call says what is wrong
+            self._left[op, params, types] = 0
+            return None

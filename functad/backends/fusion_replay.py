@@ -35,8 +35,9 @@ def one_by_one(fusion: Any, recording: Recording, plan: Plan) -> Any:
 def _single(fusion: Any, op: Op, inputs: Sequence[Any], params: tuple[Any, ...]) -> Any:
     fusion.compiler.counts.singles[op.name] += 1
     near: Host = fusion.near
-    if inputs and near.takes(op, tuple([(x.shape, x.dtype) for x in inputs]), inputs, params):
-        return near.call(op, inputs, params)
+    out = near.run(op, tuple([(x.shape, x.dtype) for x in inputs]), inputs, params)
+    if out is not None:
+        return out
     return compiled(op, params)(*inputs)
 
 
