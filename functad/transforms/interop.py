@@ -182,7 +182,9 @@ def to_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     It may be differentiated, mapped and compiled by JAX, whose transforms use functad's
     derivative rules, in every mode and order (in reverse only if it contains a `custom_vjp`
-    without a jvp rule, as in JAX). Tensors it reaches otherwise are constants.
+    without a jvp rule, as in JAX). Tensors it reaches otherwise are constants. A function that
+    returns tensors needs it: without it `jax.grad` raises "Triggering __jax_array__() during
+    abstractification". Arrays of NumPy take the dtypes that JAX has, as everywhere.
 
     >>> import functad as fd, jax
     >>> jax.grad(fd.to_jax(lambda x: x.sqrt() * x))(4.0).item()
