@@ -1,5 +1,7 @@
 """Tapes of a higher order in object style are swept by structure: as op by op, with no derivative rule run for what recurs."""
 
+import gc
+
 import numpy as np
 import pytest
 from helpers import compile_soon
@@ -7,6 +9,7 @@ from helpers import compile_soon
 import functad as fd
 from functad import numpy as fnp
 from functad.backends import fusion_sweep
+from functad.backends.fusion_written import Written
 from functad.backends.pulls import Pulls
 from functad.dispatch import pending
 from functad.errors import GraphConsumedError, LevelError
@@ -203,3 +206,20 @@ def test_a_tensor_that_a_rule_reaches_is_no_other_tensor_of_the_program(fused):
         grads = z.sum().backward()
         assert z.tolist() == x.grad(grads).tolist() == (other + first).tolist(), n
         fused.base.compiler.wait()
+
+
+def test_programs_that_are_written_again_are_let_go_of(fused, monkeypatch):
+    monkeypatch.setattr(fusion_sweep, "_MOST_KEPT", 2)
+    counts = []
+    for _ in range(4):
+        for n in range(1, 5):
+            for _ in range(3):
+                pending.at_once = pending.futile = 0
+                x = leaf(1.0, fused)
+                y = x
+                for _ in range(n):
+                    y = y * x
+                assert x.grad(y.backward()).item() == n + 1.0
+        gc.collect()
+        counts.append(sum(type(x) is Written for x in gc.get_objects()))
+    assert counts[-1] <= counts[0]

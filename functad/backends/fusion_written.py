@@ -26,6 +26,7 @@ from functad.ops.op import Type
 from functad.tensor import Tensor
 
 _place = attrgetter("key")
+_MOST_KEPT = 256
 _BELOW, _STILL, _MOVED = range(3)
 """What an output is to the level that a program runs on: no tensor of it, one at rest, one that moves."""
 
@@ -46,6 +47,7 @@ class Written(Program):
         self.fusion = fusion
         self.marks = marks
         self.forms: dict[Any, Written | None] = {}
+        self.leaps: dict[Any, Leap] = {}  # by the state where a recording was, and what the inputs were to it
         parts = [*self.outputs, *[x for eq in self.equations for x in eq.inputs]]
         self.constants = {id(x): x for x in parts if type(x) is not int}
 
@@ -117,6 +119,8 @@ class Written(Program):
         """The program as it is under a level; None if it cannot be written down."""
         key = (*kind, is_guarded(), is_strict(), dtypes.x64_enabled())
         if key not in self.forms:
+            if len(self.forms) >= _MOST_KEPT:
+                self.forms.clear()
             self.forms[key] = written(self.fusion, write)
         return self.forms[key]
 
@@ -129,8 +133,8 @@ class Written(Program):
             if local.recording is not recording:  # reading a value has ended it
                 return self.run(*tensors)
             start = recording.state
-            key = (self, *parts)
-            leap: Any = start.after.get(key)
+            key = (start, *parts)
+            leap = self.leaps.get(key)
         finally:
             recording.forget()
         if leap is not None:
@@ -141,7 +145,9 @@ class Written(Program):
         if local.recording is recording and None not in parts:
             leap = self._found(recording, start, count, apart, outs)
             if leap is not None:
-                start.after[key] = leap
+                if len(self.leaps) >= _MOST_KEPT:
+                    self.leaps.clear()
+                self.leaps[key] = leap
         return outs
 
     def _found(
