@@ -277,6 +277,22 @@ def test_executables_are_bounded_in_bytes(fused, monkeypatch):
     assert compiler.bytes == sum(p.bytes for p in compiler.plans)
 
 
+def test_plans_are_bounded_whatever_the_program_holds(fused, monkeypatch):
+    """A structure has a plan for each set of results that are held when it ends."""
+    monkeypatch.setattr(fusion_compile, "_MOST_PLANS", 8)
+    w = fd.tensor(np.ones(3), device=fused.autodiff()).require_grad()
+    for n in range(64):
+        pending.at_once = pending.futile = 0
+        held, x = [], w
+        for bit in range(6):
+            x = (x * 1.25).cos()
+            if n >> bit & 1:
+                held.append(x)
+        x.sum().item()
+    state = next(plan.state for plan in fused.base.compiler.plans if plan.count > 1)
+    assert len(state.plans) <= 9
+
+
 PROGRAM = """
 import sys, time
 import jax

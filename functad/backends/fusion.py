@@ -363,6 +363,7 @@ class Fusion(BaseBackend):
         plan = plans.get(key)
         if plan is None:
             plan = plans[key] = Plan(state, *ends, **named)
+            plan.key = key
             self.compiler.keep(plan)
         return plan
 

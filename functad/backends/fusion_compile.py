@@ -128,6 +128,8 @@ class Compiler:
             self._ops -= plan.count
             self.bytes -= plan.bytes
             plan.forget()
+            if plan.state.plans.get(plan.key) is plan:
+                plan.state.plans.pop(plan.key, None)
             dropped += 1
         self.plans = self.plans[dropped:]
 

@@ -105,6 +105,7 @@ class Plan:
         self.expected = False  # to recur, as what it belongs to does
         self.switch = 0  # how often it has been met when its executable is used
         self.used = 0
+        self.key: Any = None  # by which the state knows it
         self.done: Any = None  # an event: whether it has been compiled
         self.made: Any = None  # what the compiler made of it
         self.by_op: Any = None
