@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import settled
+from helpers import compilations, settled
 
 import functad as fd
+from functad import dtypes
+from functad.backends import fusion_host
+from functad.backends.fusion_record import immediate
 
 
 @pytest.fixture
@@ -238,3 +241,34 @@ def test_ten_thousand_steps_compile_nothing_new_and_keep_nothing(fused):
     (compiled, states, memory), (*after, memory_after) = kept
     assert after == [compiled, states]
     assert memory_after - memory < 16
+
+
+def test_small_ops_on_shapes_that_are_new_are_not_compiled(fused):
+    """A sequence that grows waited some 50 ms for each op of each length."""
+    device = settled(forget=True)
+    w = fd.tensor(np.linspace(-1, 1, 12).reshape(3, 4), device=device.autodiff()).require_grad()
+    near = fd.tensor(w.numpy(), device=fd.Device.numpy().autodiff()).require_grad()
+    with compilations() as heard:
+        for n in range(3, 40):
+            x = np.cos(np.arange(n * 3)).reshape(n, 3)
+            found = []
+            for v in (w, near):
+                y = (fd.tensor(x, device=v.device.inner()) @ v).softmax(-1)
+                loss = (y.log() * 0.1).sum() + y[n // 2].sum()
+                found.append(v.grad(loss.backward()).numpy())
+            np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    assert not heard
+
+
+def test_ops_leave_the_host_after_so_many_bytes(fused, monkeypatch):
+    device = settled(forget=True)
+    device.base.near._left.clear()
+    monkeypatch.setattr(fusion_host, "_TOTAL_BYTES", 3 * fusion_host._LEAST_BYTES)
+    x = fd.tensor(np.linspace(0, 1, 77), device=device)
+    with immediate(dtypes.x64_enabled()), compilations() as heard:
+        for n in range(5):
+            np.testing.assert_allclose(x.cosh().numpy(), np.cosh(np.linspace(0, 1, 77)), rtol=1e-6)
+            assert len(heard) == (n >= 3)
+        large = fd.ones(fusion_host.MOST_BYTES // 4 + 1, device=device)
+        large.sinh().block_until_ready()
+    assert len(heard) == 2

@@ -107,6 +107,8 @@ class Fusion(BaseBackend):
 
     def _run_near(self, op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...]) -> Any:
         """What an op makes on the host; None if it does not run there."""
+        if inputs and inputs[0]._dtype is dtypes.float64 and not dtypes.x64_enabled():
+            return None  # refused
         arrays = [x._value for x in inputs]
         out = self.near.run(op, tuple([(x._shape, x._dtype) for x in inputs]), arrays, params)
         if out is None:
