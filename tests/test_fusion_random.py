@@ -52,7 +52,7 @@ def run(program, device):
                 seen.append(x.is_require_grad)
             elif name in ("backward", "release"):
                 grads = (x * x).mean().backward(retain_graph=name == "backward")
-                seen += [None if (g := y.grad(grads)) is None else g.numpy() for y in (*leaves, x)]
+                seen += [None if (g := grads.get(y)) is None else g.numpy() for y in (*leaves, x)]
                 seen.append(grads.explain(leaves[0]).reason)
             else:
                 observe(name, x, pool, seen)
