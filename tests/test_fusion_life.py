@@ -244,6 +244,7 @@ def test_compiling_in_the_background_keeps_no_tensor_alive(fused, monkeypatch):
     forward(fd.tensor([1.0, 2.0], device=fused)).item()  # compiled at once, being new
     monkeypatch.setattr(fusion_compile, "_compile", slow)
     compile_soon(monkeypatch, 8)
+    monkeypatch.setattr(fusion_compile, "_WAIT", 1000)  # nobody waits for it
     try:
         for _ in range(500):
             x = fd.tensor([1.0, 2.0, 3.0], device=fused)

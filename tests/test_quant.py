@@ -120,7 +120,7 @@ def test_it_is_a_pytree_without_float_leaves(device):
     assert jax.tree.leaves(grads["base"]) == []
     assert "None" in repr(grads["base"])
     step = fd.jit(lambda p, x: x @ p["base"] + p["bias"])
-    assert np.allclose(step(params, x).numpy(), (x @ q).numpy(), rtol=1e-5)
+    assert np.allclose(step(params, x).numpy(), (x @ q).numpy(), rtol=1e-5, atol=1e-6)
     assert np.allclose(fd.jit(lambda x: x @ q)(x).numpy(), (x @ q).numpy(), rtol=1e-5)
 
 

@@ -87,6 +87,7 @@ def _ndtri(xp: Any, p: Any) -> Any:
 
 @widened
 def _log_ndtr(xp: Any, x: Any) -> Any:
+    real_only("log_ndtr", x)
     if xp is np:
         return scipy.special.log_ndtr(x)
     tail = _scaled(xp, x * math.sqrt(0.5)) / 2
