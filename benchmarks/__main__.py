@@ -54,9 +54,9 @@ def take_turns(found: Contenders, calls: int, rounds: int) -> dict[str, list[flo
     times: dict[str, list[float]] = {name: [] for name in found}
     for lib, call in found.values():  # compile, warm caches
         start = time.perf_counter()
-        for i in range(120):  # functad uses what recurs compiled after some dozen times
+        for i in range(200):  # functad uses what recurs compiled after some dozen times, what is long after more
             lib.wait(call())
-            if i > (80 if isinstance(lib, Functad) and lib.fusion else 3) and time.perf_counter() - start > 5:
+            if i > (150 if isinstance(lib, Functad) and lib.fusion else 3) and time.perf_counter() - start > 5:
                 break
         if isinstance(lib, Functad) and lib.fusion:
             lib.device.base.compiler.wait()
