@@ -15,8 +15,10 @@ from functad import ops
 from functad.backends import fusion_compile
 from functad.backends.batch import Batch
 from functad.backends.forward import Forward
+from functad.backends.pulls import Pulls
 from functad.dispatch import pending
 from functad.levels import deeper
+from functad.ops.op import Op
 from functad.ops.operand import operand
 
 
@@ -114,6 +116,15 @@ def compile_soon(monkeypatch: Any, met: int = 2) -> None:
         monkeypatch.setattr(fusion_compile, name, 0)
     for name, value in (("_START", met), ("_PER_OP", 10_000), ("_SAMPLED", 1)):
         monkeypatch.setattr(fusion_compile, name, value)
+
+
+def rules_that_run(monkeypatch: Any, *, forward: bool = True) -> list[Any]:
+    """Grows by the op whenever a derivative rule runs in Python, backward and (if asked for) forward."""
+    ran: list[Any] = []
+    for owner, name in ((Op, "pull"), (Pulls, "__call__"), *([(Op, "push")] if forward else [])):
+        run = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda self, *args, run=run: ran.append(self) or run(self, *args))
+    return ran
 
 
 def settled(forget: bool = False) -> fd.Device:

@@ -6,11 +6,10 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from helpers import compile_soon
+from helpers import compile_soon, rules_that_run
 
 import functad as fd
 from functad import numpy as fnp
-from functad.backends.pulls import Pulls
 from functad.dispatch import pending
 from functad.errors import ShapeError
 from functad.ops.op import Op
@@ -31,11 +30,7 @@ def device(x64, monkeypatch):
 @pytest.fixture
 def rules(monkeypatch):
     """The ops whose derivative rules have run in Python, backward and forward."""
-    ran = []
-    for owner, name in ((Op, "pull"), (Op, "push"), (Pulls, "__call__")):
-        run = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda self, *args, run=run: ran.append(self) or run(self, *args))
-    return ran
+    return rules_that_run(monkeypatch)
 
 
 def rounds(device):

@@ -6,7 +6,7 @@ then one executable returns the gradients and whatever results are still held, a
 rule runs.
 
 Recording is in `fusion_record`, the trie of structures in `fusion_state`, what one computes in `fusion_structure`,
-whether and when it is compiled in `fusion_compile`.
+whether and when it is compiled in `fusion_compile`; what runs on the host until then is in `fusion_host`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When a structure is compiled as a whole, and what is kept.
 
-A structure of ops that are new is compiled at once, for compiling its ops one by one would take
-longer. Any other runs op by op at first, mostly without being recorded; if it recurs often enough, for
+A large structure of ops that are new is compiled at once, for compiling its ops one by one would take
+longer; the ops of a small one run on the host. Any other runs op by op at first, mostly without being recorded; if it recurs often enough, for
 its length, it is compiled in the background, and used from a fixed recurrence on. So neither a shape that
 occurs once nor a branch that changes makes a program wait, and what runs does not depend on time: the
 same program gives the same bits again.
