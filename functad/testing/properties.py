@@ -29,9 +29,10 @@ from functad.testing.derivatives import compiled, execute, jvp, vjp
 from functad.testing.kinds import in_complex, rounding
 from functad.testing.layouts import strided
 from functad.testing.mapping import vmap
-from functad.testing.numeric import Check, pair, size_of
+from functad.testing.numeric import pair, size_of
 from functad.testing.running import (
     abstract,
+    against_differences,
     all_of,
     arrays,
     compiling,
@@ -144,24 +145,8 @@ def numeric(op: Op, device: Device | None, seed: int) -> None:
     device = device or Device.numpy()
     with precise(device):
         for case in with_complex(draw(op, seed)):
-            which = moving(case)
-            if not which or not is_smooth(case):
-                continue
-            fn = smooth(case, tensors(device, case.inputs), which)
-            names = input_names(op, case.inputs)
-
-            def named(*xs: Any, fn: Any = fn) -> dict[str, Any]:
-                outs = fn(*xs)
-                return {"out" if len(outs) == 1 else f"out[{k}]": y for k, y in enumerate(outs)}
-
-            Check(
-                named,
-                [names[i] for i in which],
-                [case.inputs[i] for i in which],
-                lambda a: device.base.put(a, a.dtype),
-                f"{op.name}, {case}",
-                rng=generator(op, seed + 2),
-            ).run(2, ("rev", "fwd"))
+            if moving(case) and is_smooth(case):
+                against_differences(case, device, generator(op, seed + 2), order=2)
 
 
 def adjoint(op: Op, device: Device | None, seed: int) -> None:

@@ -20,8 +20,8 @@ from functad.dispatch import bind
 from functad.errors import CheckFailedError, FunctadError
 from functad.ops.op import Op
 from functad.testing.derivatives import jvp, vjp
-from functad.testing.numeric import direction
-from functad.testing.sampling import Case, cast, describe
+from functad.testing.numeric import Check, direction
+from functad.testing.sampling import Case, cast, describe, input_names
 from functad.transforms.vmap import vmap
 
 R = TypeVar("R")
@@ -119,6 +119,26 @@ def draw_vectors(rng: np.random.Generator, case: Case) -> tuple[list[Any], list[
     outs = [y for y in concrete(case) or abstract(case) or () if dtypes.is_inexact(y.dtype)]
     ins = [case.inputs[i] for i in moving(case)]
     return [direction(rng, y) for y in outs], [direction(rng, x) for x in ins], [direction(rng, x) for x in ins]
+
+
+def against_differences(case: Case, device: Device, rng: np.random.Generator, order: int) -> None:
+    """Derivatives in both modes against central differences, up to `order`."""
+    which = moving(case)
+    fn = smooth(case, tensors(device, case.inputs), which)
+    names = input_names(case.op, case.inputs)
+
+    def named(*xs: Any) -> dict[str, Any]:
+        outs = fn(*xs)
+        return {"out" if len(outs) == 1 else f"out[{k}]": y for k, y in enumerate(outs)}
+
+    Check(
+        named,
+        [names[i] for i in which],
+        [case.inputs[i] for i in which],
+        lambda a: device.base.put(a, a.dtype),
+        f"{case.op.name}, {case}",
+        rng=rng,
+    ).run(order, ("rev", "fwd"))
 
 
 # --- comparing
