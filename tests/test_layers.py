@@ -146,7 +146,7 @@ def test_sequential_shares_a_key_among_its_layers():
 
 def test_sequential_is_indexed_sliced_and_named():
     model = nn.Sequential({"up": nn.Linear(2, 4, key=fd.random.key(0)), "act": nn.ReLU()})
-    assert model["up"] is model[0]
+    assert model["up"] is model.up is model[0]
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU"]
     assert len(model[:1]) == 1 and model[:1]["up"] is model[0]
     short = nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU())[:2]

@@ -19,8 +19,8 @@ class Sequential(Module):
     """Layers one after the other; `model[i]` is a layer, `model[i:j]` a shorter model.
 
     Args:
-        layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers, for `model["name"]`
-            and torch's files. Paths have the numbers all the same: `"layers.0.weight"`.
+        layers: Modules, or functions of one argument (`F.relu`); or one dict of names and layers, for `model["name"]`,
+            `model.name` and torch's files. Paths have the numbers all the same: `"layers.0.weight"`.
 
     A `key=` is split among the layers that draw from one. `nn.Sequential(*model, layer)` is a longer model.
 
@@ -72,6 +72,9 @@ class Sequential(Module):
             _refuse(f"model.replace({{'layers.{i}': layer}})")
 
         extend, pop = append, __delitem__
+
+        def __getattr__(self, name):
+            return self[name] if name in (self.__dict__.get("names") or ()) else super().__getattr__(name)
 
     def __getitem__(self, place: int | slice | str) -> Any:
         if isinstance(place, str):
