@@ -69,8 +69,10 @@ _TEXT = {
     ),
     Reason.NOT_REACHED: (
         "backward did not reach the tensor: the differentiated output does not depend on it",
-        "use the tensor in the loss; if it should be there, look for without_autodiff(), a plain copy, "
-        "or a detach() or integer within a jitted function or a scan on the way",
+        (
+            "use the tensor in the loss; if it should be there, look for without_autodiff(), a plain copy, "
+            "or a detach() or integer within a jitted function or a scan on the way"
+        ),
     ),
     Reason.CUT_BY_DETACH: (
         "every path from it to the output passes through detach(), stop_gradient(), no_grad() or a new leaf (of Module.astype)",
