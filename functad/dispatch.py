@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -104,6 +105,32 @@ class Handle:
         for length in self._shape:
             size *= length
         return size
+
+
+class Known:
+    """Tensors that a function is known to reach from outside.
+
+    It keeps none of them alive, and knows them after that by more than an id, which is that of another tensor by then.
+    """
+
+    __slots__ = ("_refs",)
+
+    def __init__(self, tensors: Iterable[Any] = (), *others: Known):
+        self._refs = {id(x): weakref.ref(x) for x in tensors}
+        for other in others:
+            self._refs.update((i, ref) for i, ref in other._refs.items() if ref() is not None)
+
+    def __contains__(self, x: object) -> bool:
+        ref = self._refs.get(id(x))
+        return ref is not None and ref() is x
+
+
+NOTHING_KNOWN = Known()
+
+
+def known_here() -> Known:
+    """What the function is known to reach that is written down now, or run to find its inputs."""
+    return getattr(tracing.get(), "known", NOTHING_KNOWN)
 
 
 tracing: ContextVar[Any] = ContextVar("functad_tracing", default=None)

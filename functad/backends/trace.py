@@ -6,7 +6,7 @@ on tensors from outside: these become hidden inputs of the program, read anew at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from functad import dtypes
 from functad.backends.base import BaseBackend, refuse
 from functad.device import Device
-from functad.dispatch import bind, tracing
+from functad.dispatch import NOTHING_KNOWN, bind, tracing
 from functad.errors import ConcreteValueError, FunctadError, LevelError, NotTrackedError
 from functad.levels import BASE, Level, is_recording
 from functad.ops.op import Op, Type
@@ -129,7 +129,7 @@ class Trace(BaseBackend):
         self.equations: list[Equation] = []
         self.types: list[Type] = []
         self.hidden: dict[int, tuple[Tensor, int]] = {}  # tensors from outside, by id
-        self.known: Collection[int] = ()  # ids of tensors that the function is known to reach
+        self.known = NOTHING_KNOWN  # what the function is known to reach
 
     def input(self, shape: tuple[int, ...], dtype: dtypes.DType) -> Tensor:
         """A new input of the program."""
@@ -164,8 +164,8 @@ class Trace(BaseBackend):
             return x._value
         if id(x) in self.hidden:
             return self.hidden[id(x)][1]
-        if id(x) in self.known or x._backend.level > BASE:
-            if id(x) not in self.known and getattr(x._backend, "closed", False):
+        if x in self.known or x._backend.level > BASE:
+            if x not in self.known and getattr(x._backend, "closed", False):
                 inner = x._backend.resolve(x)
                 return self.place(inner) if inner is not None else bind(_ESCAPED, [x])
             number: int = self.input(x._shape, x._dtype)._value
@@ -175,7 +175,7 @@ class Trace(BaseBackend):
 
     def meet(self, x: Tensor, cut: bool = False) -> Tensor:
         """A tensor from outside as a variable, if it is an input of the program."""
-        if cut and x._backend.level[1] and id(x) not in self.known:  # of a device's tape: a constant, known by nobody
+        if cut and x._backend.level[1] and x not in self.known:  # of a device's tape: a constant, known by nobody
             constant: Tensor = x._backend.constant(x)
             return constant
         place = self.place(x)

@@ -18,7 +18,7 @@ from functad import dtypes, tree
 from functad.backends.base import BaseBackend
 from functad.backends.staged import StagedOp
 from functad.backends.trace import Equation, Program, Trace, open_trace
-from functad.dispatch import Handle, tracing
+from functad.dispatch import Handle, known_here
 from functad.errors import ArgumentTypeError, ConcreteValueError
 from functad.levels import Level, deeper
 from functad.ops.ieee import is_strict
@@ -43,7 +43,7 @@ class Body(Trace):
 
     def __init__(self, level: Level, base: BaseBackend, what: str):
         super().__init__(level, base, what)
-        self.known = getattr(tracing.get(), "known", ())
+        self.known = known_here()
         self.literals: dict[int, tuple[Tensor, tuple[Any, ...]]] = {}
 
     def scalar(self, value: complex, dtype: dtypes.DType) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 from functad import dtypes, tree
 from functad.backends.trace import Program, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_backend, base_tensor, bind, tracing
+from functad.dispatch import Handle, Known, base_backend, base_tensor, bind, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, DeviceError
 from functad.keywords import explained
 from functad.levels import deeper
@@ -225,7 +225,7 @@ def _write_down(
     """The program of one call, the arrays it reads besides its inputs, and how to make its result of its outputs."""
     base = _xla_of(arrays[0])
     with deeper() as level, open_trace(level, base, what) as trace:
-        trace.known = {id(x) for x in reachable(fn) if isinstance(base_tensor(x)._value, jax.core.Tracer)}
+        trace.known = Known(x for x in reachable(fn) if isinstance(base_tensor(x)._value, jax.core.Tracer))
         inputs = [trace.input(x.shape, x.dtype) for x in arrays]
         found, structure = tree.flatten_as_jax(call(inputs))
         outs = [settle(x, trace) for x in found if isinstance(x, Handle)]

@@ -15,7 +15,7 @@ from functad.backends.base import refuse_donated, values_on, wrapped
 from functad.backends.staged import OtherTypesError, StagedOp
 from functad.backends.trace import Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, base_backend, bind, reads, tracing
+from functad.dispatch import Handle, Known, base_backend, bind, known_here, reads, tracing
 from functad.errors import ArgumentError, ArgumentTypeError, NotTrackedError
 from functad.keywords import explained
 from functad.levels import BASE, deeper
@@ -287,7 +287,7 @@ class Jitted:
     def _write_down(
         self, static: Any, structure: Any, tensors: list[Any], outside: list[Any], base: Any, params: Any, styles: Any
     ) -> Entry:
-        known = {*map(id, outside), *getattr(tracing.get(), "known", ())}
+        known = Known(outside, known_here())
         with deeper() as level, open_trace(level, base, f"jit({self._name})") as trace:
             trace.known = known
             inputs = [trace.input(x._shape, x._dtype) for x in tensors]

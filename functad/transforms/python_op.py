@@ -7,7 +7,7 @@ known, and are inputs of the op like its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -18,7 +18,7 @@ from functad.backends.batch import Axes, Batch, BatchedOp
 from functad.backends.staged import StagedOp
 from functad.backends.trace import Program, Trace, open_trace
 from functad.device import Device
-from functad.dispatch import Handle, bind, run_closed, tracing
+from functad.dispatch import Handle, Known, bind, known_here, run_closed, tracing
 from functad.errors import LevelError
 from functad.levels import BASE, Level, deeper, open_depth
 from functad.ops.op import Cost, Op, Type
@@ -105,12 +105,12 @@ class Surroundings(NamedTuple):
     """Where a function was called: it may run again elsewhere, when transforms that were open there have ended."""
 
     depth: int
-    known: frozenset[int]  # the ids of what a function around it is known to reach
+    known: Known  # what a function around it is known to reach
 
 
 def surroundings() -> Surroundings:
     """Those of a call that is made now."""
-    return Surroundings(open_depth(), frozenset(getattr(tracing.get(), "known", ())))
+    return Surroundings(open_depth(), known_here())
 
 
 class Missing(Exception):  # noqa: N818  # no user sees it
@@ -125,12 +125,12 @@ class Missing(Exception):  # noqa: N818  # no user sees it
 class Capture(Through):
     """Takes every op of a function, and puts given tensors in the place of those from outside."""
 
-    def __init__(self, level: Level, given: dict[int, Tensor], known: Iterable[int] = ()):
+    def __init__(self, level: Level, closed: Sequence[Tensor], given: Sequence[Tensor], known: Known):
         super().__init__(level)
-        self.given = given  # by the id of the tensor from outside
+        self.given = {id(x): value for x, value in zip(closed, given, strict=True)}  # by the id of that from outside
         self.below = tracing.get()
         # what a function inside reaches is ours to replace too, even when its own level has closed by now
-        self.known = {*getattr(self.below, "known", ()), *known, *given}
+        self.known = Known(closed, known, known_here())
         self.touched: set[int] = set()
         self.missing: dict[int, Tensor] = {}
 
@@ -183,8 +183,8 @@ def _instead(interpreter: Any) -> Iterator[None]:
 
 def outside(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those of `tensors` that a function must have as inputs if it reaches them."""
-    known = getattr(tracing.get(), "known", ())
-    found = {id(x): x for x in tensors if id(x) in known or (not _leaked(x) and _from_outside(x, known))}
+    known = known_here()
+    found = {id(x): x for x in tensors if x in known or (not _leaked(x) and _from_outside(x, known))}
     return list(found.values())
 
 
@@ -194,8 +194,8 @@ def _stand_in(x: Tensor) -> Tensor:
     return capture.wrap(capture.outside(x)) if isinstance(capture, Capture) and id(x) in capture.given else x
 
 
-def _from_outside(x: Any, known: Container[int]) -> bool:
-    return id(x) in known or _constant_part(x)._backend.level > BASE
+def _from_outside(x: Any, known: Known) -> bool:
+    return x in known or _constant_part(x)._backend.level > BASE
 
 
 def _constant_part(x: Any) -> Any:
@@ -239,8 +239,7 @@ def capturing(
     Raises `Missing` when the block reached other tensors that it must have as inputs.
     """
     count = len(inputs) - len(closed)
-    given = {id(x): value for x, value in zip(closed, inputs[count:], strict=True)}
-    with opened(partial(Capture, given=given, known=around.known), around.depth) as capture:
+    with opened(partial(Capture, closed=closed, given=inputs[count:], known=around.known), around.depth) as capture:
         token = tracing.set(capture)
         try:
             yield capture, [capture.wrap(x) for x in inputs[:count]]
