@@ -75,6 +75,7 @@ from functad.records import load as load
 from functad.records import load_into as load_into
 from functad.records import save as save
 from functad.tensor import Tensor as Tensor
+from functad.transforms.associative import associative_scan as associative_scan
 from functad.transforms.checkpoint import checkpoint as checkpoint
 from functad.transforms.control_flow import cond as cond
 from functad.transforms.control_flow import fori_loop as fori_loop

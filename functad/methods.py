@@ -250,6 +250,14 @@ class Methods(Handle):
         """The slices at indices along an axis."""
         return ops.take(self, indices, axis)
 
+    def choose(self, choices: Any, mode: str = "raise") -> Tensor:
+        """Each element from the choice with its number."""
+        return ops.choose(self, choices, mode)
+
+    def compress(self, condition: Any, axis: int | None = None) -> Tensor:
+        """The entries of an axis whose condition holds (eager only)."""
+        return ops.compress(self, condition, axis)
+
     def take_along_axis(self, indices: Any, axis: int | None = -1) -> Tensor:
         """One element per index along an axis."""
         return ops.take_along_axis(self, indices, axis)

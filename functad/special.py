@@ -10,9 +10,10 @@ derivative is refused. Half types compute in float32 and round once.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from functad import ops
+from functad import dtypes, ops
 from functad.errors import ArgumentError
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
@@ -42,6 +43,9 @@ from functad.ops import comb as comb
 from functad.ops import dawsn as dawsn
 from functad.ops import digamma as digamma
 from functad.ops import digamma as psi
+from functad.ops import ellipe as ellipe
+from functad.ops import ellipk as ellipk
+from functad.ops import ellipkm1 as ellipkm1
 from functad.ops import entr as entr
 from functad.ops import erf as erf
 from functad.ops import erfc as erfc
@@ -86,6 +90,7 @@ from functad.ops import kl_div as kl_div
 from functad.ops import laguerre_polynomial_l as laguerre_polynomial_l
 from functad.ops import lambertw as lambertw
 from functad.ops import legendre_polynomial_p as legendre_polynomial_p
+from functad.ops import log1mexp as log1mexp
 from functad.ops import log1p as log1p
 from functad.ops import log1p_ratio as log1p_ratio
 from functad.ops import log_ndtr as log_ndtr
@@ -112,10 +117,12 @@ from functad.ops import softmax as softmax
 from functad.ops import softplus as softplus
 from functad.ops import spence as spence
 from functad.ops import spherical_bessel_j0 as spherical_bessel_j0
+from functad.ops import voigt_profile as voigt_profile
+from functad.ops import wofz as wofz
 from functad.ops import xlog1py as xlog1py
 from functad.ops import xlogy as xlogy
 from functad.ops import zeta as zeta
-from functad.ops.operand import operands
+from functad.ops.operand import operand, operands
 
 
 def logsumexp(
@@ -155,11 +162,26 @@ def logsumexp(
     return ops.log(total) + top
 
 
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """log(mean(exp(x))) over axes, without overflow; as in `jax.nn`.
+
+    >>> import functad as fd
+    >>> fd.special.logmeanexp([1000.0, 1000.0]).item()
+    1000.0
+    """
+    (x,) = operands("logmeanexp", "float", (x,))
+    total = logsumexp(x, axis, keepdims=keepdims, where=where)
+    if where is None:
+        return total - math.log(max(x.size // max(total.size, 1), 1)) if x.size else total
+    mask = ops.broadcast_to(operand(where, x, dtypes.bool_), x.shape)
+    return total - ops.log(ops.sum(ops.astype(mask, total.dtype), axis, keepdims))
+
+
 _explain(globals())
 
 
 def __dir__() -> list[str]:
-    return _listed(globals(), "Any", "ArgumentError", "TYPE_CHECKING", "operands", "ops")
+    return _listed(globals(), "Any", "ArgumentError", "TYPE_CHECKING", "dtypes", "math", "operand", "operands", "ops")
 
 
 if not TYPE_CHECKING:  # type checkers are to see that the name is missing

@@ -92,6 +92,33 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] =
     "adaptive_avg_pool2d": ("AdaptiveAvgPool2d", ((3, None),), {}, ((2, 3, 7, 4),)),
     "adaptive_max_pool1d": ("AdaptiveMaxPool1d", (3,), {}, ((2, 3, 7),)),
     "lp_pool2d": ("LPPool2d", (2, 3), {}, ((2, 3, 7, 8),)),
+    "lp_pool3d": ("LPPool3d", (3, 2), {}, ((2, 3, 4, 4, 5),)),
+    "unfold": ("Unfold", ((2, 3),), {"padding": 1, "stride": 2}, ((2, 3, 5, 6),)),
+    "fold": ("Fold", ((4, 5), (2, 3)), {"padding": (0, 1)}, ((2, 12, 15),)),
+    "channel_shuffle": ("ChannelShuffle", (2,), {}, ((2, 6, 3),)),
+    "softmax2d": ("Softmax2d", (), {}, ((2, 3, 2, 4),)),
+    **{
+        f"{kind}{n}d": (f"{kind}{n}d", (tuple(range(1, 2 * n + 1)) if n < 3 else 1, *value), {}, ((2, 1, 5, 6, 4)[: n + 2],))
+        for kind, value in (
+            ("ConstantPad", (0.5,)), ("ZeroPad", ()), ("ReflectionPad", ()), ("ReplicationPad", ()), ("CircularPad", ()),
+        )
+        for n in (1, 2, 3)
+    },
+    "cosine_similarity": ("CosineSimilarity", (), {"eps": 0.1}, ((3, 4), (3, 4))),
+    "pairwise_distance": ("PairwiseDistance", (3.0,), {"keepdim": True}, ((3, 4), (3, 4))),
+    "embedding_bag": (
+        "EmbeddingBag", (7, 3), {"mode": "max", "padding_idx": 1}, (np.array([1, 2, 2, 0, 6, 1]), np.array([0, 3]))
+    ),
+    "multilabel_margin_loss": ("MultiLabelMarginLoss", (), {}, ((2, 4), np.array([[0, 2, -1, 1], [3, 1, 0, -1]]))),
+    "multilabel_soft_margin_loss": (
+        "MultiLabelSoftMarginLoss", (), {}, ((2, 4), np.array([[0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]]))
+    ),
+    "triplet_margin_with_distance_loss": (
+        "TripletMarginWithDistanceLoss", (), {"margin": 2.0}, ((3, 4), (3, 4), (3, 4))
+    ),
+    "transformer": (
+        "Transformer", (8, 2, 1, 2, 16, 0.0), {"batch_first": True}, ((3, 4, 8), (3, 5, 8))
+    ),
     "pixel_shuffle": ("PixelShuffle", (2,), {}, ((1, 8, 2, 3),)),
     "upsample": ("Upsample", (), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}, ((1, 2, 3, 4),)),
     "cosine_embedding_loss": (

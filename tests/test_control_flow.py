@@ -792,3 +792,37 @@ def test_a_body_whose_rule_reads_another_number_is_another_body():
         return fd.grad(lambda c: fd.scan(lambda c, x: (scaled(by)(c), None), c, None, length=1)[0])(1.0).item()
 
     assert [slope(2.0), slope(3.0), slope(2.0)] == [20.0, 30.0, 20.0]
+
+
+# --- associative scans
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 6, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_running_results_are_those_of_jax(n, reverse, axis, device, x64):
+    """Of the composition of affine maps, which does not commute."""
+    shape = (n, 2, 3) if axis == 0 else (2, 3, n)
+    rng = np.random.default_rng(0)
+    elems = (rng.normal(size=shape), rng.normal(size=shape))
+
+    def after(p, q):
+        return p[0] * q[0], p[1] * q[0] + q[1]
+
+    expected = jax.lax.associative_scan(after, elems, reverse, axis % 3)
+    found = fd.associative_scan(after, tuple(fd.tensor(x, device=device) for x in elems), reverse, axis)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12)
+
+
+def test_running_results_under_transforms():
+    def run(x):
+        return fd.associative_scan(lambda a, b: a * b, x)
+
+    x = fd.tensor([2.0, 0.0, 3.0, 4.0])
+    assert fd.grad(lambda x: run(x).sum())(x).tolist() == fd.grad(lambda x: fnp.cumprod(x).sum())(x).tolist()
+    assert fd.jit(run)(x).tolist() == fd.vmap(run)(fd.stack([x, x]))[1].tolist() == [2, 0, 0, 0]
+    with pytest.raises(StructureError, match="must return what it takes"):
+        fd.associative_scan(lambda a, b: (a, b), x)
+    with pytest.raises(ShapeError, match="one length"):
+        fd.associative_scan(lambda a, b: a, (x, x[1:]))

@@ -121,3 +121,43 @@ def test_numpys_functions_run_these():
 def test_errors_say_what_to_write(call, kind, text):
     with pytest.raises(kind, match=text):
         call(fnp.fft)
+
+
+# --- short times
+
+
+@pytest.mark.parametrize("hop", [3, 8, 11])
+@pytest.mark.parametrize(("center", "normalized", "width"), [(True, False, None), (False, True, None), (True, True, 6)])
+def test_short_time_transforms(hop, center, normalized, width, device, x64):
+    """Each frame by hand; the inverse gives the signal back where frames reach it."""
+    rng = np.random.default_rng(0)
+    x, window = rng.normal(size=(2, 40)), rng.uniform(0.2, 1, width or 8)
+    args = (8, hop, width, window, center)
+    spectrum = fnp.fft.stft(fd.tensor(x, device=device), *args, normalized=normalized)
+    padded = np.pad(x, [(0, 0), (4, 4)], "reflect") if center else x
+    full = np.pad(window, (8 - len(window)) // 2)
+    frames = [padded[:, s : s + 8] * full for s in range(0, padded.shape[1] - 7, hop)]
+    expected = np.stack([np.fft.rfft(f, norm="ortho" if normalized else None) for f in frames], -1)
+    np.testing.assert_allclose(spectrum.numpy(), expected, atol=1e-13)
+    if hop == 3:
+        back = fnp.fft.istft(spectrum, *args, normalized=normalized, length=36)
+        reached = slice(1 if width else 0, 30)
+        np.testing.assert_allclose(back.numpy()[:, reached], x[:, :36][:, reached], atol=1e-12)
+
+
+def test_short_time_transforms_of_complex_signals(x64):
+    x = np.exp(1j * np.arange(32.0))
+    spectrum = fnp.fft.stft(x, 8)
+    assert spectrum.shape == (8, 17)
+    np.testing.assert_allclose(fnp.fft.istft(spectrum, 8, return_complex=True).numpy(), x, atol=1e-12)
+    fd.testing.check_grads(
+        lambda x, w: abs(fnp.fft.stft(x, 8, 3, window=w)) ** 2, (fd.tensor(x.real), fd.ones(8)), order=2
+    )
+    spectrum = fnp.fft.stft(x.real, 8)
+    fd.testing.check_grads(
+        lambda a, b, w: fnp.fft.istft(a + 1j * b, 8, window=w), (spectrum.real, spectrum.imag, fd.full(8, 0.7)), order=2
+    )
+    with pytest.raises(fd.errors.ShapeError, match="frequencies"):
+        fnp.fft.istft(spectrum[:-1], 8, onesided=True)
+    with pytest.raises(fd.errors.ShapeError, match="does not fit"):
+        fnp.fft.stft(x.real[:5], 8, center=False)

@@ -291,12 +291,25 @@ def test_a_rotation_sees_only_distances():
         (nn.init.kaiming_normal, np.sqrt(2 / 300)),
         (nn.init.kaiming_uniform, np.sqrt(2 / 300)),
         (nn.init.lecun_normal, np.sqrt(1 / 300)),
+        (nn.init.variance_scaling, np.sqrt(1 / 300)),
+        (
+            lambda key, shape, device: nn.init.variance_scaling(key, shape, 2.0, "fan_avg", "uniform", device=device),
+            np.sqrt(2 / 250),
+        ),
     ],
 )
 def test_first_values_have_the_published_spread(make, std):
     w = make(fd.random.key(0), (200, 300), device=HOST).numpy()
     assert abs(w.std() / std - 1) < 0.02
     assert abs(w.mean()) < 4 * std / np.sqrt(w.size)
+
+
+def test_what_a_convolution_of_dirac_passes_on():
+    x = fd.tensor(wave((2, 4, 5), 1), device=HOST)
+    weight = nn.init.dirac((4, 2, 3), groups=2, device=HOST)
+    assert (nn.functional.conv1d(x, weight, padding=1, groups=2) == x).all()
+    thin = nn.init.sparse(fd.random.key(0, HOST), (10, 3), 0.35, device=HOST)
+    assert (thin == 0).sum(0).tolist() == [4, 4, 4]
 
 
 def test_orthogonal_rows():

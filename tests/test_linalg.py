@@ -486,3 +486,30 @@ def test_block_diag():
     assert out.tolist() == [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 0], [0, 0, 0, 6]]
     with pytest.raises(ValueError, match=r"block_diag: takes matrices, got shapes \(1, 1, 1\)"):
         fnp.linalg.block_diag([[[1.0]]])
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_products_of_reflections(kind, device, x64):
+    """SciPy's `qr` gives reflections, of which the product is the Q of NumPy's."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(5, 3)) + (1j * rng.normal(size=(5, 3)) if kind == "complex" else 0)
+    (packed, taus), _ = scipy.linalg.qr(a, mode="raw")
+    q = linalg.householder_product(fd.tensor(packed, device=device), fd.tensor(taus, device=device)).numpy()
+    np.testing.assert_allclose(q, scipy.linalg.qr(a, mode="economic")[0], atol=1e-13)
+    stack = linalg.householder_product(fd.tensor(np.stack([packed] * 2)), fd.tensor(np.stack([taus * 0, taus]))[:, :2])
+    np.testing.assert_allclose(stack.numpy()[0], np.eye(5, 3), atol=1e-15)
+    if kind == "real":
+        fd.testing.check_grads(linalg.householder_product, (fd.tensor(packed), fd.tensor(taus)), order=2)
+
+
+def test_matrices_of_equal_diagonals(device, x64):
+    rng = np.random.default_rng(0)
+    c, r = rng.normal(size=4), rng.normal(size=3)
+    x, y = fd.tensor(c, device=device), fd.tensor(r, device=device)
+    for name in ("toeplitz", "hankel"):
+        assert (getattr(linalg, name)(x, y).numpy() == getattr(scipy.linalg, name)(c, r)).all()
+        assert (getattr(linalg, name)(x).numpy() == getattr(scipy.linalg, name)(c)).all()
+        assert getattr(linalg, name)(x.broadcast_to((2, 4)), y[:1].broadcast_to((2, 1))).shape == (2, 4, 1)
+    assert (linalg.circulant(x).numpy() == scipy.linalg.circulant(c)).all()
+    count = fd.grad(lambda x: linalg.toeplitz(x, y).sum())(x)
+    assert count.tolist() == [3.0, 3.0, 2.0, 1.0]

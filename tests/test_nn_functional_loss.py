@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import functad as fd
-from functad.errors import ArgumentError
+import functad.numpy as fnp
+from functad.errors import ArgumentError, ShapeError
 from functad.nn.functional import checks
 
 F = fd.nn.functional
@@ -284,3 +285,16 @@ def test_probabilities_out_of_range_are_refused_and_nan_where_no_one_looks():
         loss(0.5)
     assert np.isnan(loss(2.0).item())
     assert np.isnan(loss(-1.0).item())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_of_all_pairs(p, device, x64):
+    rng = np.random.default_rng(0)
+    x, y = fd.tensor(rng.normal(size=(2, 3, 4)), device=device), fd.tensor(rng.normal(size=(5, 4)), device=device)
+    found = F.cdist(x, y, p)
+    assert found.shape == (2, 3, 5)
+    assert found[1, 2, 3].item() == pytest.approx(fnp.linalg.vector_norm(x[1, 2] - y[3], ord=p).item(), rel=1e-14)
+    same = fd.grad(lambda x: F.cdist(x, x, p).sum())(y)
+    assert np.isfinite(same.numpy()).all()
+    with pytest.raises(ShapeError, match="one length of rows"):
+        F.cdist(x, y[:, 1:])

@@ -275,3 +275,21 @@ def test_numbers_that_must_be_whole_are_not_cut_to_be(call, match):
     """Most of these were taken as the whole number below, or as another one."""
     with pytest.raises(fd.FunctadError, match=match):
         call()
+
+
+def test_running_integrals(device):
+    y, x = np.array([[1.0, 2.0, 4.0], [0.0, 1.0, 0.0]]), np.array([0.0, 1.0, 3.0])
+    tensor = fd.tensor(y, device=device)
+    assert fnp.cumulative_trapezoid(tensor, x).tolist() == [[1.5, 7.5], [0.5, 1.5]]
+    assert fnp.cumulative_trapezoid(tensor, axis=0, dx=2.0, initial=0).tolist() == [[0, 0, 0], [1.0, 3.0, 4.0]]
+    assert fd.grad(lambda y: fnp.cumulative_trapezoid(y, x)[:, -1].sum())(tensor)[0].tolist() == [0.5, 1.5, 1.0]
+    with pytest.raises(ShapeError, match="no points"):
+        fnp.cumulative_trapezoid(fd.ones((2, 0)))
+
+
+def test_choosing_as_methods(device):
+    x = fd.tensor([1, 0], device=device)
+    assert x.choose([[1, 2], [3, 4]]).tolist() == [3, 2] and x.choose([[1, 2]], mode="clip").tolist() == [1, 2]
+    assert fd.ones((2, 3), device=device).compress([True, False, True], 1).shape == (2, 2)
+    with pytest.raises(OutOfBoundsError, match="0 to 0"):
+        x.choose([[1, 2]])

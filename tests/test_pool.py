@@ -249,3 +249,67 @@ def test_empty_batch(device):
 def test_errors(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+# --- windows whose places are drawn
+
+
+def windows(n, kernel, count, u):
+    """Where they begin, by the definition."""
+    if count == 1:
+        return [n - kernel]
+    step = (n - kernel) / (count - 1)
+    return [int((i + u) * step) - int(u * step) for i in range(count - 1)] + [n - kernel]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "count"), [((7, 8), (2, 3), (4, 1)), ((5, 6, 7), (2, 1, 3), (3, 6, 2))])
+def test_fractional_windows(shape, kernel, count, device):
+    rng = np.random.default_rng(0)
+    x, samples = rng.normal(size=(2, 3, *shape)), rng.uniform(size=(2, 3, len(shape)))
+    fn = F.fractional_max_pool2d if len(shape) == 2 else F.fractional_max_pool3d
+    order = (1, 0) if len(shape) == 2 else (0, 1, 2)
+    tensor, drawn = fd.tensor(x, device=device), fd.tensor(samples, device=device)
+    values, indices = fn(tensor, kernel, count, return_indices=True, random_samples=drawn)
+    for plane in np.ndindex(2, 3):
+        starts = [
+            windows(n, k, m, samples[plane][o]) for n, k, m, o in zip(shape, kernel, count, order, strict=True)
+        ]  # fmt: skip
+        for at in np.ndindex(*count):
+            box = tuple(slice(s[i], s[i] + k) for s, i, k in zip(starts, at, kernel, strict=True))
+            assert values[(*plane, *at)].item() == x[plane][box].max()
+            assert x[plane].ravel()[indices[(*plane, *at)].item()] == x[plane][box].max()
+    grad = fd.grad(lambda x: (fn(x, kernel, count, random_samples=drawn) ** 2).sum())(tensor).numpy()
+    expected = np.zeros_like(x)
+    np.add.at(
+        expected.reshape(6, -1),
+        (np.arange(6)[:, None], indices.numpy().reshape(6, -1)),
+        2 * values.numpy().reshape(6, -1),
+    )
+    np.testing.assert_allclose(grad, expected, rtol=1e-12)
+
+
+def test_fractional_windows_are_drawn():
+    x, key = fd.arange(400.0).reshape(1, 1, 20, 20), fd.random.key(0)
+    once = F.fractional_max_pool2d(x, 2, output_ratio=0.45, key=key)
+    assert once.shape == (1, 1, 9, 9)
+    assert (once == fd.jit(lambda x, key: F.fractional_max_pool2d(x, 2, output_ratio=0.45, key=key))(x, key)).all()
+    assert (once != F.fractional_max_pool2d(x, 2, output_ratio=0.45, key=fd.random.key(1))).any()
+    rows = fd.vmap(lambda key: F.fractional_max_pool2d(x, 2, 9, key=key))(fd.random.split(key, 3))
+    assert rows.shape == (3, 1, 1, 9, 9)
+    assert F.fractional_max_pool3d(fd.ones((0, 2, 5, 5, 5)), 2, 3, key=key).shape == (0, 2, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "match"),
+    [
+        ({}, ArgumentError, "neither"),
+        ({"output_size": 2, "output_ratio": 0.5}, ArgumentError, "both"),
+        ({"output_size": 6}, ArgumentError, "output_size \\+ kernel_size - 1"),
+        ({"output_ratio": 1.0}, ArgumentError, "between 0 and 1"),
+        ({"output_ratio": 0.1}, ArgumentError, "nothing is left"),
+        ({"output_size": 2, "random_samples": np.zeros((1, 2))}, ShapeError, "shape \\(1, 1, 2\\)"),
+    ],
+)
+def test_fractional_refusals(kwargs, error, match):
+    with pytest.raises(error, match=match):
+        F.fractional_max_pool2d(fd.ones((1, 1, 6, 6)), 2, **kwargs)

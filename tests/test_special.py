@@ -22,6 +22,9 @@ VALUES = [
     ("betaln", sp.betaln, [(0.1, 60), (0.1, 60)], 1e-13),
     ("binom", sp.binom, [(0.1, 20), (0, 20)], 1e-11),
     ("digamma", sp.digamma, [(-20, 40)], 1e-11),
+    ("ellipe", sp.ellipe, [(-30, 1.1)], 3e-15),
+    ("ellipk", sp.ellipk, [(-30, 1.1)], 3e-15),
+    ("ellipkm1", sp.ellipkm1, [(0, 1e-6)], 3e-15),
     ("entr", sp.entr, [(-1, 3)], 1e-14),
     ("erfcinv", sp.erfcinv, [(0.001, 2)], 1e-14),
     ("erfcx", sp.erfcx, [(-4, 100)], 1e-14),
@@ -48,9 +51,11 @@ VALUES = [
     ("logit", sp.logit, [(0, 1)], 1e-13),
     ("ndtr", sp.ndtr, [(-30, 8)], 1e-12),
     ("ndtri", sp.ndtri, [(1e-6, 1)], 1e-14),
+    ("log1mexp", lambda x: np.log1p(-np.exp(-x)), [(0.5, 800)], 1e-14),
     ("poch", sp.poch, [(0.1, 10), (0.1, 5)], 1e-13),
     ("rel_entr", sp.rel_entr, [(-1, 3), (-1, 3)], 1e-13),
     ("spence", sp.spence, [(0, 20)], 1e-14),
+    ("voigt_profile", sp.voigt_profile, [(-5, 5), (0, 3), (0, 3)], 1e-12),
     ("xlog1py", sp.xlog1py, [(-2, 2), (-1, 3)], 1e-13),
     ("xlogy", sp.xlogy, [(-2, 2), (0, 3)], 1e-13),
     ("zeta", sp.zeta, [(1.1, 9), (0.1, 30)], 1e-14),
@@ -341,3 +346,45 @@ def test_high_orders_do_not_overflow_on_the_way(device, n):
     wide = x.numpy().astype(np.float64)
     np.testing.assert_allclose(S.bessel_jn(n, x).numpy(), sp.jv(n, wide), rtol=1e-5, atol=1e-38)
     np.testing.assert_allclose(S.polygamma(n, x[1:]).numpy(), sp.polygamma(n, wide[1:]), rtol=1e-5)
+
+
+def test_elliptic_integrals_and_their_derivatives(device, x64):
+    """At m = 0 the formulas divide 0 by 0; the power series gives pi / 2 times 1/4, 9/64 ..., -1/4, -3/64 ..."""
+    for fn, series in ((S.ellipk, (1, 1 / 4, 9 / 32, 75 / 128)), (S.ellipe, (1, -1 / 4, -3 / 32, -15 / 128))):
+        for at, bound in ((0.0, 1e-14), (1e-9, 1e-8)):
+            derivative = fn
+            for value in series:
+                got = derivative(fd.tensor(at, device=device)).item()
+                assert abs(got / (math.pi / 2 * value) - 1) < bound
+                derivative = fd.grad(derivative)
+    for m in (-7.0, -0.5001, -0.4999, 0.4999, 0.5001, 0.97):
+        k, e = (fd.tensor(m, device=device) for _ in range(2))
+        k, k1, k2 = S.ellipk(k), fd.grad(S.ellipk)(k), fd.grad(fd.grad(S.ellipk))(k)
+        e, e1, e2 = S.ellipe(e), fd.grad(S.ellipe)(e), fd.grad(fd.grad(S.ellipe))(e)
+        assert abs(m * (1 - m) * k2 + (1 - 2 * m) * k1 - k / 4).item() < 1e-13 * abs(k2).item() + 1e-14
+        assert abs(m * (1 - m) * e2 + (1 - m) * e1 + e / 4).item() < 1e-13 * abs(e2).item() + 1e-14
+    points = fd.tensor([1.0, -INF, 2.0, NAN], device=device)
+    assert S.ellipk(points).tolist()[:2] == [INF, 0.0] and S.ellipe(points).tolist()[:2] == [1.0, INF]
+    assert np.isnan(S.ellipk(points).numpy()[2:]).all() and np.isnan(S.ellipe(points).numpy()[2:]).all()
+    assert fd.grad(S.ellipk)(points[0]).item() == INF and fd.grad(S.ellipe)(points[0]).item() == -INF
+
+
+def test_faddeeva_and_voigt(device, x64):
+    z = np.array([0.5 - 0.3j, 3.0 + 0.1j, -2.0 + 2.0j])
+    np.testing.assert_allclose(S.wofz(fd.tensor(z, device=device)).numpy(), sp.wofz(z), rtol=1e-12)
+    w = fd.grad(S.wofz, holomorphic=True)(fd.tensor(0.5 - 0.3j, device=device)).item()
+    step = 1e-5
+    assert abs(w - (sp.wofz(0.5 - 0.3j + step) - sp.wofz(0.5 - 0.3j - step)) / (2 * step)) < 1e-9
+    x = fd.tensor([0.0, 1.0, 0.0, 1.0], device=device)
+    sigma, gamma = fd.tensor([0.0, 0.0, 1.0, 0.0], device=device), fd.tensor([0.0, 1.0, 0.0, 0.0], device=device)
+    np.testing.assert_allclose(
+        S.voigt_profile(x, sigma, gamma).numpy(), [INF, 1 / (2 * math.pi), 1 / math.sqrt(2 * math.pi), 0.0], rtol=1e-13
+    )
+    grads = fd.grad(lambda *args: S.voigt_profile(*args)[1:].sum(), argnums=(0, 1, 2))(x, sigma, gamma)
+    assert all(np.isfinite(g.numpy()).all() for g in grads)
+
+
+def test_logmeanexp(device, x64):
+    x, mask = fd.tensor([[0.0, 1000.0], [3.0, 3.0]], device=device), [[True, False], [True, True]]
+    assert S.logmeanexp(x, 1, keepdims=True).tolist() == [[1000 - math.log(2)], [3.0]]
+    assert S.logmeanexp(x, 1, where=mask).tolist() == [0.0, 3.0]

@@ -424,3 +424,16 @@ class RReLU(Module):
     def forward(self, x: Any, *, key: Any = None) -> Any:
         """Of every element."""
         return F.rrelu(x, self.lower, self.upper, self.training, key=key)
+
+
+class Softmax2d(Module):
+    """`Softmax` over the channels of images, (batch, channels, height, width) or without the batch.
+
+    >>> import functad as fd
+    >>> fd.nn.Softmax2d()(fd.zeros((2, 1, 1))).ravel().tolist()
+    [0.5, 0.5]
+    """
+
+    def forward(self, x: Any) -> Any:
+        """The shares of each place's channels."""
+        return F.softmax(x, axis=-3)

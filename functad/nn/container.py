@@ -219,3 +219,55 @@ class PixelUnshuffle(Module):
     def forward(self, x: Any) -> Any:
         """`x`, rearranged."""
         return F.pixel_unshuffle(x, self.downscale_factor)
+
+
+class ChannelShuffle(Module):
+    """The channels (axis 1) of `groups` equal groups in turn (ShuffleNet, 2017).
+
+    >>> import functad as fd
+    >>> fd.nn.ChannelShuffle(2)(fd.arange(4.0).reshape(1, 4, 1)).ravel().tolist()
+    [0.0, 2.0, 1.0, 3.0]
+    """
+
+    groups: int
+
+    def forward(self, x: Any) -> Any:
+        """`x`, rearranged."""
+        return F.channel_shuffle(x, self.groups)
+
+
+class Unfold(Module):
+    """The blocks that a 2-d convolution multiplies with its kernels, as columns; see `functad.nn.functional.unfold`.
+
+    >>> import functad as fd
+    >>> fd.nn.Unfold((1, 2))(fd.arange(4.0).reshape(1, 1, 2, 2)).tolist()
+    [[[0.0, 2.0], [1.0, 3.0]]]
+    """
+
+    kernel_size: Any
+    dilation: Any = 1
+    padding: Any = 0
+    stride: Any = 1
+
+    def forward(self, x: Any) -> Any:
+        """The columns, (batch, channels * block size, number of blocks)."""
+        return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+class Fold(Module):
+    """The transpose of `Unfold`: blocks put back into images of `output_size`, and added up where they overlap.
+
+    >>> import functad as fd
+    >>> fd.nn.Fold((2, 2), (1, 2))(fd.tensor([[[0.0, 2.0], [1.0, 3.0]]])).tolist()
+    [[[[0.0, 1.0], [2.0, 3.0]]]]
+    """
+
+    output_size: Any
+    kernel_size: Any
+    dilation: Any = 1
+    padding: Any = 0
+    stride: Any = 1
+
+    def forward(self, x: Any) -> Any:
+        """The images."""
+        return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)

@@ -84,3 +84,15 @@ class AlphaDropout(_Dropout):
     """
 
     _function = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`AlphaDropout` of whole channels of `(batch, channels, ...)`.
+
+    >>> import functad as fd
+    >>> y = fd.nn.FeatureAlphaDropout(0.5)(fd.ones((1, 50, 4)), key=fd.random.key(0))
+    >>> len(set(y.ravel().tolist())), (y == y[..., :1]).all().item()
+    (2, True)
+    """
+
+    _function = staticmethod(F.feature_alpha_dropout)

@@ -13,20 +13,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from functad import random
-from functad.creation import Shape, as_shape, eye, full, ones, zeros
+from functad.creation import Shape, as_shape, eye, full, ones, tensor, zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.hints import missing_name
 from functad.nn import parameters
+from functad.ops import where
 from functad.tensor import Tensor
 
 __all__ = [
-    "calculate_gain", "constant", "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "identity",
+    "calculate_gain", "constant", "dirac", "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "identity",
     "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal",
-    "trunc_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
+    "sparse", "trunc_normal", "uniform", "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip
 
+_CUT_STD = 0.8796256610342398  # the standard deviation of normal numbers that are cut at 2
 _GAINS = {
     "linear": 1.0,
     "conv1d": 1.0,
@@ -189,6 +193,87 @@ def kaiming_normal(
     0.1
     """
     return normal(key, shape, 0.0, _kaiming_std("kaiming_normal", shape, a, mode, nonlinearity), dtype, device)
+
+
+def variance_scaling(
+    key: Any,
+    shape: Shape,
+    scale: float = 1.0,
+    mode: str = "fan_in",
+    distribution: str = "truncated_normal",
+    dtype: Any = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Numbers of variance `scale / fan`, of which the other rules are cases (JAX's `variance_scaling`).
+
+    `mode` is "fan_in", "fan_out" or "fan_avg", their mean; `distribution` is "truncated_normal" (within two standard
+    deviations before the cut), "normal" or "uniform". Raises `ArgumentError` for another one.
+
+    >>> import functad as fd
+    >>> w = fd.nn.init.variance_scaling(fd.random.key(0), (100, 300), 2.0, "fan_avg", "uniform")
+    >>> round(w.std().item(), 2)
+    0.1
+    """
+    name = "init.variance_scaling"
+    fan_in, fan_out = fans(shape, "variance_scaling")
+    found = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    if mode not in found:
+        raise ArgumentError(f"{name}: mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}.")
+    if scale < 0:
+        raise ArgumentError(f"{name}: scale is a variance times a fan and must not be negative, got {scale}.")
+    std = math.sqrt(scale / max(found[mode], 1))
+    if distribution == "normal":
+        return normal(key, shape, 0.0, std, dtype, device)
+    if distribution == "uniform":
+        return uniform(key, shape, -math.sqrt(3) * std, math.sqrt(3) * std, dtype, device)
+    if distribution != "truncated_normal":
+        raise ArgumentError(
+            f"{name}: distribution must be 'truncated_normal', 'normal' or 'uniform', got {distribution!r}."
+        )
+    return random.truncated_normal(key, -2.0, 2.0, shape, dtype, device=device) * (std / _CUT_STD)
+
+
+def dirac(shape: Shape, groups: int = 1, dtype: Any = None, device: Device | None = None) -> Tensor:
+    """The weight of a convolution that passes on as many channels as it can, `(out, in, *window)`, in each of the groups.
+
+    Raises `ShapeError` for less than three axes, or channels that `groups` does not divide.
+
+    >>> import functad as fd
+    >>> fd.nn.init.dirac((1, 2, 3)).tolist()
+    [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]
+    """
+    sizes = as_shape(shape, "init.dirac")
+    if not 3 <= len(sizes) <= 5 or sizes[0] % groups:
+        raise ShapeError(
+            f"init.dirac: a shape (out, in, *window) of 3 to 5 axes is needed, with a multiple of groups={groups} for out; "
+            f"got {sizes}."
+        )
+    each = sizes[0] // groups
+    made = np.zeros(sizes)
+    for group in range(groups):
+        for i in range(min(each, sizes[1])):
+            made[(group * each + i, i, *[n // 2 for n in sizes[2:]])] = 1
+    return tensor(made, dtype, device)
+
+
+def sparse(
+    key: Any, shape: Shape, sparsity: float, std: float = 0.01, dtype: Any = None, device: Device | None = None
+) -> Tensor:
+    """Normal numbers, of which a part `sparsity` of each column is 0 (Martens 2010).
+
+    Raises `ShapeError` for another number of axes than two.
+
+    >>> import functad as fd
+    >>> (fd.nn.init.sparse(fd.random.key(0), (10, 3), 0.3) == 0).sum(0).tolist()
+    [3, 3, 3]
+    """
+    rows, columns = _two("sparse", shape)
+    if not 0 <= sparsity <= 1:
+        raise ArgumentError(f"init.sparse: sparsity is a part, from 0 to 1, got {sparsity}.")
+    first, second = random.split(key)
+    made = normal(first, (rows, columns), 0.0, std, dtype, device)
+    order = random.uniform(second, (rows, columns), device=made.device).argsort(0).argsort(0)
+    return where(order < math.ceil(sparsity * rows), 0.0, made)
 
 
 def lecun_uniform(key: Any, shape: Shape, dtype: Any = None, device: Device | None = None) -> Tensor:

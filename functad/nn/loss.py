@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from functad.module import Module
+from functad.module import Module, field
 from functad.nn import functional as F
 from functad.tensor import Tensor
 
@@ -346,3 +347,56 @@ class CTCLoss(Module):
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
         )
+
+
+class MultiLabelMarginLoss(Module):
+    """The hinge loss of several right classes, which the target lists up to the first -1.
+
+    >>> import functad as fd
+    >>> fd.nn.MultiLabelMarginLoss()(fd.tensor([0.5, 1.0]), fd.tensor([0, -1])).item()
+    0.75
+    """
+
+    reduction: str = "mean"
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.multilabel_margin_loss(input, target, self.reduction)
+
+
+class MultiLabelSoftMarginLoss(Module):
+    """The mean over classes of binary cross entropies of logits; `weight` multiplies each class.
+
+    >>> import functad as fd
+    >>> fd.nn.MultiLabelSoftMarginLoss()(fd.tensor([[1000.0, -1000.0]]), fd.tensor([[0.0, 0.0]])).item()
+    500.0
+    """
+
+    weight: Tensor | None = None
+    reduction: str = "mean"
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+
+
+class TripletMarginWithDistanceLoss(Module):
+    """`TripletMarginLoss` with any distance, a function of two tensors.
+
+    >>> import functad as fd
+    >>> loss = fd.nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: abs(x - y).sum(-1))
+    >>> loss(fd.tensor([[0.0]]), fd.tensor([[2.0]]), fd.tensor([[0.5]])).item()
+    2.5
+    """
+
+    distance_function: Callable[[Any, Any], Any] | None = field(default=None, static=True)
+    margin: float = 1.0
+    swap: bool = False
+    reduction: str = "mean"
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        """The loss."""
+        return F.triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
+            reduction=self.reduction,
+        )  # fmt: skip

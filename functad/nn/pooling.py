@@ -246,3 +246,105 @@ class LPPool2d(_LPPool):
     """
 
     _function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of volumes, p being `norm_type`; its derivative where it is 0 is 0.
+
+    >>> import functad as fd
+    >>> fd.nn.LPPool3d(3, 2)(fd.ones((1, 1, 2, 2, 2))).tolist()
+    [[[[[2.0]]]]]
+    """
+
+    _function = staticmethod(F.lp_pool3d)
+
+
+class _Fractional(Module):
+    kernel_size: Any
+    output_size: Any = None
+    output_ratio: Any = None
+    return_indices: bool = False
+
+    _function: ClassVar[Any]
+
+    def forward(self, x: Any, *, key: Any = None) -> Any:
+        """The largest values; the places of the windows are drawn from `key`, or from the generator of `fd.seed`."""
+        return type(self)._function(
+            x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, key=key
+        )
+
+
+class FractionalMaxPool2d(_Fractional):
+    """The largest value of each of so many windows of images whose places are drawn (Graham 2014).
+
+    Args:
+        kernel_size: the size of a window.
+        output_size: how many windows there are; or
+        output_ratio: the same as a part of the input's size.
+        return_indices: whether it returns also where each value was.
+
+    >>> import functad as fd
+    >>> fd.nn.FractionalMaxPool2d(2, output_ratio=0.7)(fd.ones((1, 3, 10, 20)), key=fd.random.key(0)).shape
+    (1, 3, 7, 14)
+    """
+
+    _function = staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_Fractional):
+    """The largest value of each of so many windows of volumes; arguments as those of `FractionalMaxPool2d`.
+
+    >>> import functad as fd
+    >>> fd.nn.FractionalMaxPool3d(2, output_size=3)(fd.ones((1, 3, 7, 7, 7)), key=fd.random.key(0)).shape
+    (1, 3, 3, 3, 3)
+    """
+
+    _function = staticmethod(F.fractional_max_pool3d)
+
+
+class _MaxUnpool(Module):
+    kernel_size: Any
+    stride: Any = None
+    padding: Any = 0
+
+    _function: ClassVar[Any]
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Zeros with the elements of `x` at the places that a max pool with `return_indices` gave."""
+        return type(self)._function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The partial inverse of `MaxPool1d` with the same arguments, from values and their places.
+
+    >>> import functad as fd
+    >>> values, places = fd.nn.MaxPool1d(2, return_indices=True)(fd.tensor([[1.0, 3.0, 2.0, 0.0]]))
+    >>> fd.nn.MaxUnpool1d(2)(values, places).tolist()
+    [[0.0, 3.0, 2.0, 0.0]]
+    """
+
+    _function = staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The partial inverse of `MaxPool2d` with the same arguments, from values and their places.
+
+    >>> import functad as fd
+    >>> values, places = fd.nn.MaxPool2d(2, return_indices=True)(fd.tensor([[[1.0, 3.0], [2.0, 0.0]]]))
+    >>> fd.nn.MaxUnpool2d(2)(values, places).tolist()
+    [[[0.0, 3.0], [0.0, 0.0]]]
+    """
+
+    _function = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The partial inverse of `MaxPool3d` with the same arguments, from values and their places.
+
+    >>> import functad as fd
+    >>> values, places = fd.nn.MaxPool3d(2, return_indices=True)(fd.ones((1, 2, 2, 2)))
+    >>> fd.nn.MaxUnpool3d(2)(values, places).sum().item()
+    1.0
+    """
+
+    _function = staticmethod(F.max_unpool3d)

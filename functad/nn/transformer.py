@@ -327,6 +327,91 @@ class TransformerDecoder(_Stack):
         return self._end(x), tuple(after)
 
 
+class Transformer(Module):
+    """An encoder and a decoder that attends to what it makes, each with a LayerNorm at the end, as in torch.
+
+    Args:
+        d_model: the width of what they take and return.
+        nhead: the number of heads.
+        num_encoder_layers: how many layers the encoder has.
+        num_decoder_layers: how many layers the decoder has.
+        dim_feedforward: as all further ones, for each layer; see `TransformerEncoderLayer`.
+        dropout: the probability of each dropout, in training.
+        activation: `"relu"`, `"gelu"`, `"silu"` or a function.
+        layer_norm_eps: the eps of the norms.
+        batch_first: whether the batch is axis 0 instead of axis 1.
+        norm_first: whether the norms come before attention and feed-forward.
+        bias: whether linear maps and norms have biases.
+        key: where its numbers are drawn from; the generator of `fd.seed` without it.
+        dtype: of the parameters.
+        device: where they are.
+
+    >>> import functad as fd
+    >>> model = fd.nn.Transformer(8, 2, 1, 1, 16, batch_first=True, key=fd.random.key(0)).valid()
+    >>> model(fd.ones((3, 5, 8)), fd.ones((3, 4, 8)), tgt_is_causal=True).shape
+    (3, 4, 8)
+    """
+
+    encoder: TransformerEncoder
+    decoder: TransformerDecoder
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        key: Tensor | None = None,
+        dtype: Any = None,
+        device: Device | None = None,
+    ):
+        at_least("Transformer", 1, num_encoder_layers=num_encoder_layers, num_decoder_layers=num_decoder_layers)
+        make = Maker("Transformer", key, dtype, device)
+        about: dict[str, Any] = {"dtype": make.dtype, "device": make.device}
+        each = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+
+        def several(kind: Callable[..., Any], count: int) -> tuple[Any, ...]:
+            return tuple([kind(*each, key=make.key(), **about) for _ in range(count)])
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, **about)
+
+        self.encoder = TransformerEncoder(several(TransformerEncoderLayer, num_encoder_layers), norm())
+        self.decoder = TransformerDecoder(several(TransformerDecoderLayer, num_decoder_layers), norm())
+
+    def forward(
+        self,
+        src: Any,
+        tgt: Any,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: bool = False,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+        *,
+        key: Any = None,
+    ) -> Any:
+        """The decoder's output for `tgt`, given `src`; dropout draws from `key`. In masks True means attend."""
+        first, second = _keys(key, 2)
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal, key=first)
+        return self.decoder(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+            memory_is_causal, key=second,
+        )  # fmt: skip
+
+
 def causal_mask(size: int, device: Device | None = None) -> Any:
     """A square mask, True where a position may attend: itself and those before it.
 

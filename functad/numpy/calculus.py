@@ -14,7 +14,7 @@ from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 
-__all__ = ["diff", "ediff1d", "gradient", "interp", "trapezoid", "trapz", "unwrap"]
+__all__ = ["cumulative_trapezoid", "diff", "ediff1d", "gradient", "interp", "trapezoid", "trapz", "unwrap"]
 
 
 def _cut(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
@@ -164,6 +164,32 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 trapz = trapezoid
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+    """The integral from the first point to each of the others, by the trapezoidal rule (SciPy's `integrate`).
+
+    `initial` (SciPy takes 0 only) stands for the integral up to the first point, and makes the result as long as `y`.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.cumulative_trapezoid([1.0, 2.0, 3.0], initial=0).tolist()
+    [0.0, 1.5, 4.0]
+    """
+    where = "cumulative_trapezoid"
+    y, x, dx, initial = beside(where, y, x, dx, initial)
+    (y,) = operands(where, "float", (y,))
+    axis = normalize_axis(axis, y.ndim, where)
+    n = y._shape[axis]
+    if not n:
+        raise ShapeError(f"{where}: axis {axis} of y, shape {y.shape}, has no points; it takes one at least.")
+    if x is not None:
+        along = ops.reshape(x, tuple([-1 if i == axis else 1 for i in range(y.ndim)])) if x.ndim == 1 else x
+        dx = diff(along, axis=axis)
+    out = ops.cumsum(dx * (_cut(y, axis, 1, None) + _cut(y, axis, 0, n - 1)) * 0.5, axis)
+    if initial is None:
+        return out
+    shape = tuple([1 if i == axis else m for i, m in enumerate(out._shape)])
+    return ops.concatenate([ops.broadcast_to(operand(initial, y, out._dtype, where), shape), out], axis)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:

@@ -11,6 +11,7 @@ Single precision stays single. Real input is fine wherever complex is expected.
 from typing import TYPE_CHECKING
 
 from functad.hints import missing_name
+from functad.numpy.spectral import istft, stft
 from functad.ops import (
     fft,
     fft2,
@@ -34,7 +35,7 @@ from functad.ops import (
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
-    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+    "irfft2", "irfftn", "istft", "rfft", "rfft2", "rfftfreq", "rfftn", "stft",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from functad.ops import (
     cho_factor,
     cho_solve,
     cholesky,
+    circulant,
     cond,
     det,
     eig,
@@ -33,6 +34,8 @@ from functad.ops import (
     eigvals,
     eigvalsh,
     expm,
+    hankel,
+    householder_product,
     inv,
     lstsq,
     lu,
@@ -55,6 +58,7 @@ from functad.ops import (
     tensordot,
     tensorinv,
     tensorsolve,
+    toeplitz,
     triangular_solve,
     vecdot,
     vector_norm,
@@ -68,9 +72,9 @@ from functad.ops.operand import operand
 from functad.transforms.forward import jvp
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "funm_hermitian", "inv", "lstsq", "lu", "lu_factor", "lu_solve",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "funm_hermitian", "hankel", "householder_product", "inv", "lstsq", "lu", "lu_factor", "lu_solve",
     "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv",
-    "qr", "slogdet", "solve", "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
+    "qr", "slogdet", "solve", "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "toeplitz", "trace",
     "triangular_solve", "vecdot", "vector_norm",
 ]  # fmt: skip
 

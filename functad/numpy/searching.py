@@ -15,7 +15,6 @@ from functad.errors import (
     ArgumentTypeError,
     ConcreteValueError,
     DTypeError,
-    OutOfBoundsError,
     ShapeError,
 )
 from functad.numpy.arguments import beside, host, named, refuse_out
@@ -23,6 +22,7 @@ from functad.ops.axes import normalize_axis
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.order import lexsort_op
+from functad.ops.place import inside
 from functad.ops.search import searchsorted
 from functad.ops.slices import position
 
@@ -115,31 +115,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     [3, 2]
     """
     refuse_out(out, "choose")
-    many = list(ops.unstack(choices)) if isinstance(choices, Handle) else list(choices)
-    like = next((v for v in (a, *many) if isinstance(v, Handle)), None)
-    a = operand(a, like, where="choose")
-    values = operands("choose", "numeric", [operand(c, a) for c in many])
-    shape = ops.broadcast_shapes(a._shape, *[v._shape for v in values])
-    table = ops.stack([ops.broadcast_to(v, shape) for v in values])
-    index = _inside(ops.broadcast_to(a, shape), len(values), mode, "choose")
-    return ops.take_along_axis(table, ops.expand_dims(index, 0), 0)[0]
-
-
-def _inside(index: Any, n: int, mode: str, where: str) -> Any:
-    index = position(index)
-    if mode == "wrap":
-        return ops.remainder(index, n)
-    if mode == "clip":
-        return ops.clip(index, 0, n - 1)
-    if mode != "raise":
-        raise ArgumentError(f"{where}: mode must be 'raise', 'wrap' or 'clip', got {mode!r}.")
-    try:
-        values = index.numpy()
-    except ConcreteValueError:
-        return index
-    if values.size and (values.min() < 0 or values.max() >= n):
-        raise OutOfBoundsError(f"{where}: an index is outside 0 to {n - 1}; mode='clip' or 'wrap' brings it inside.")
-    return index
+    return ops.choose(a, choices, mode)
 
 
 # --- order
@@ -265,7 +241,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         return ops.take(a, indices, axis)
     a = operand(a, where="take")
     n = a.size if axis is None else a.shape[normalize_axis(axis, a.ndim, "take")]
-    return take_inside(a, _inside(operand(indices, a), n, mode, "take"), axis)
+    return take_inside(a, inside(operand(indices, a), n, mode, "take"), axis)
 
 
 take_along_axis = named(ops.take_along_axis, arr="x")
@@ -279,13 +255,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     [[2], [4]]
     """
     refuse_out(out, "compress")
-    a = operand(a, where="compress")
-    if axis is None:
-        a, axis = ops.ravel(a), 0
-    mask = host(condition, "compress")
-    if mask.ndim != 1:
-        raise ShapeError(f"compress: the condition must be a vector, got shape {mask.shape}.")
-    return ops.take(a, np.flatnonzero(mask), axis)
+    return ops.compress(a, condition, axis)
 
 
 def extract(condition: Any, arr: Any) -> Any:
@@ -318,7 +288,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     rest = position(operand(indices, where="unravel_index"))
     total = math.prod(sizes)
-    rest = _inside(ops.where(rest < 0, rest + total, rest), total, "raise", "unravel_index")
+    rest = inside(ops.where(rest < 0, rest + total, rest), total, "raise", "unravel_index")
     found = []
     for n in reversed(sizes) if order == "C" else sizes:
         found.append(ops.remainder(rest, n))
@@ -341,7 +311,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     out: Any = 0
     axes = range(len(parts)) if order == "C" else reversed(range(len(parts)))
     for i in axes:
-        out = out * dims[i] + _inside(operand(parts[i], like), dims[i], modes[i], "ravel_multi_index")
+        out = out * dims[i] + inside(operand(parts[i], like), dims[i], modes[i], "ravel_multi_index")
     return out
 
 
@@ -402,7 +372,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, inplace: bool = False)
     a, ind, v = beside("put", a, ind, v)
     ind = ops.ravel(operand(ind, a, where="put"))
     if mode != "raise":
-        ind = _inside(ind, a.size, mode, "put")
+        ind = inside(ind, a.size, mode, "put")
     v = ops.ravel(_fitted("put", v, a))
     if not ind.size or not v.size:
         return a

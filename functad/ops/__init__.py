@@ -21,6 +21,7 @@ from functad.ops.floats import *
 from functad.ops.fourier import *
 from functad.ops.index import *
 from functad.ops.join import *
+from functad.ops.linalg_built import *
 from functad.ops.linalg_det import *
 from functad.ops.linalg_eigen import *
 from functad.ops.linalg_expm import *
@@ -45,6 +46,7 @@ from functad.ops.search import *
 from functad.ops.segment import *
 from functad.ops.shape import *
 from functad.ops.special_bessel import *
+from functad.ops.special_elliptic import *
 from functad.ops.special_entropy import *
 from functad.ops.special_error import *
 from functad.ops.special_gamma import *

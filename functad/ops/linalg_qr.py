@@ -1,4 +1,4 @@
-"""Orthogonal-triangular and lower-upper factors."""
+"""Orthogonal-triangular and lower-upper factors, and products of reflections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.linalg
 
 from functad import dtypes
 from functad.dispatch import base_backend, bind
-from functad.errors import ArgumentError
+from functad.errors import ArgumentError, ShapeError
 from functad.ops.arithmetic import conj
 from functad.ops.diagonal import tril_op, triu_op
 from functad.ops.index import take_along_axis
@@ -29,6 +29,7 @@ from functad.ops.linalg_base import (
     regular,
     rows,
     same_params,
+    stacked,
     widened,
 )
 from functad.ops.linalg_eigen import diagonal_matrix
@@ -37,7 +38,7 @@ from functad.ops.op import Cost, Samples
 from functad.ops.order import argsort_op
 from functad.ops.rules import broadcast, cast, custom
 
-__all__ = ["lu", "lu_op", "qr", "qr_op"]
+__all__ = ["householder_product", "lu", "lu_op", "qr", "qr_op"]
 
 
 class QRResult(NamedTuple):
@@ -236,6 +237,39 @@ def qr(x: Any, mode: str = "reduced") -> Any:
     full = mode == "complete" and x._shape[-2] > x._shape[-1]
     q, r = bind(qr_op, widened([x]), (full,))
     return narrowed(r, x) if mode == "r" else QRResult(narrowed(q, x), narrowed(r, x))
+
+
+def householder_product(a: Any, taus: Any) -> Any:
+    """The first columns of the product of reflections that LAPACK's `geqrf` describes Q by (torch, `jax.lax.linalg`).
+
+    Args:
+        a: matrices (..., m, n) with m >= n; below the diagonal of column i is the rest of the vector v of reflection i,
+            whose element i is 1 and those above it 0. What is on and above the diagonal is not read.
+        taus: the factors (..., k) with k <= n; reflection i is the identity minus taus[i] times v and its conjugate
+            transpose.
+
+    Returns matrices of the shape of `a`. Raises `ShapeError` for wide matrices or too many factors.
+
+    >>> import functad as fd
+    >>> import functad.numpy as fnp
+    >>> fnp.linalg.householder_product(fd.tensor([[0.0], [1.0]]), fd.tensor([1.0])).tolist()
+    [[0.0], [-1.0]]
+    """
+    where = "householder_product"
+    a, taus = matrices(where, a, taus)
+    (m, n), k = a._shape[-2:], taus._shape[-1] if taus.ndim else -1
+    if m < n or not 0 <= k <= n:
+        raise ShapeError(
+            f"{where}: takes matrices (..., m, n) with m >= n and factors (..., k) with k <= n, got shapes {a.shape} and "
+            f"{taus.shape}."
+        )
+    wide, factors = stacked(where, *widened([a[..., :k], rows(taus)]))
+    one = base_backend(a).put(np.eye(m, n), wide._dtype)
+    v = _lower(wide, -1) + one[:, :k]
+    # H_1 ... H_k = 1 - V T V^H with T = (1 + D U)^-1 D for the strict upper triangle U of V^H V, and D of the factors
+    inner = factors * _upper(mm(dagger(v), v), 1)
+    weights = triangular(inner, factors * dagger(v[..., :n, :]), lower=False, unit=True)
+    return narrowed(one - mm(v, weights), a)
 
 
 def lu(x: Any, permute_l: bool = False) -> Any:

@@ -4,21 +4,78 @@ from __future__ import annotations
 
 from typing import Any
 
-from functad.errors import ArgumentError, DTypeError, ShapeError
+import numpy as np
+
+from functad.dispatch import Handle
+from functad.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError
+from functad.ops.arithmetic import maximum, minimum, remainder
 from functad.ops.at import At
 from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.cumulative import cumsum
-from functad.ops.index import mask_select, take_inside, unfold
+from functad.ops.index import mask_select, take, take_along_axis, take_inside, unfold
+from functad.ops.join import stack, unstack
 from functad.ops.logic import mask_fill, where
-from functad.ops.operand import operand
-from functad.ops.plan import along, concrete, integers, one_axis
+from functad.ops.operand import operand, operands
+from functad.ops.plan import along, concrete, every_value, integers, mask_values, one_axis
+from functad.ops.shape import broadcast_shapes, broadcast_to, expand_dims, reshape
+from functad.ops.slices import position
 
 __all__ = [
-    "index_copy", "index_fill", "masked_fill", "masked_scatter", "masked_select", "sliding_window_view",
+    "choose", "compress", "index_copy", "index_fill", "masked_fill", "masked_scatter", "masked_select", "sliding_window_view",
 ]  # fmt: skip
 
 masked_fill = mask_fill
 masked_select = mask_select
+
+
+def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+    """Each element from the choice with the number in `a`; all broadcast.
+
+    `mode` says what a number outside does: "raise", "wrap" or "clip".
+
+    >>> import functad as fd
+    >>> fd.ops.choose(fd.tensor([1, 0]), [[1, 2], [3, 4]]).tolist()
+    [3, 2]
+    """
+    many = list(unstack(choices)) if isinstance(choices, Handle) else list(choices)
+    like = next((v for v in (a, *many) if isinstance(v, Handle)), None)
+    a = operand(a, like, where="choose")
+    values = operands("choose", "numeric", [operand(c, a) for c in many])
+    shape = broadcast_shapes(a._shape, *[v._shape for v in values])
+    table = stack([broadcast_to(v, shape) for v in values])
+    index = inside(broadcast_to(a, shape), len(values), mode, "choose")
+    return take_along_axis(table, expand_dims(index, 0), 0)[0]
+
+
+def inside(index: Any, n: int, mode: str, where: str) -> Any:
+    """Indices of an axis of length `n`, those outside brought inside or refused."""
+    index = position(index)
+    if mode == "wrap":
+        return remainder(index, n)
+    if mode == "clip":
+        return minimum(maximum(index, 0), n - 1)
+    if mode != "raise":
+        raise ArgumentError(f"{where}: mode must be 'raise', 'wrap' or 'clip', got {mode!r}.")
+    values = every_value(index)
+    if values is not None and values.size and (values.min() < 0 or values.max() >= n):
+        raise OutOfBoundsError(f"{where}: an index is outside 0 to {n - 1}; mode='clip' or 'wrap' brings it inside.")
+    return index
+
+
+def compress(x: Any, condition: Any, axis: int | None = None) -> Any:
+    """The entries of an axis whose condition holds; of the flattened tensor without one. Eager only.
+
+    >>> import functad as fd
+    >>> fd.ops.compress(fd.tensor([[1, 2], [3, 4]]), [False, True], axis=1).tolist()
+    [[2], [4]]
+    """
+    x = operand(x, where="compress")
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    mask = mask_values(operand(condition, x, where="compress"), "compress")
+    if mask.ndim != 1:
+        raise ShapeError(f"compress: the condition must be a vector, got shape {mask.shape}.")
+    return take(x, np.flatnonzero(mask), axis)
 
 
 def index_copy(x: Any, axis: int, indices: Any, values: Any) -> Any:

@@ -18,6 +18,7 @@ from functad.nn.functional.ctc import *
 from functad.nn.functional.distance import *
 from functad.nn.functional.dropout import *
 from functad.nn.functional.embedding import *
+from functad.nn.functional.fractional import *
 from functad.nn.functional.loss import *
 from functad.nn.functional.norm import *
 from functad.nn.functional.padding import *

@@ -16,7 +16,7 @@ from functad.ops.index import take_inside
 from functad.ops.operand import operand
 
 __all__ = [
-    "cosine_embedding_loss", "cosine_similarity", "pairwise_distance", "pdist", "triplet_margin_loss",
+    "cdist", "cosine_embedding_loss", "cosine_similarity", "pairwise_distance", "pdist", "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
@@ -79,6 +79,27 @@ def pdist(x: Any, p: float = 2.0) -> Any:
     rows = wide(x)
     lengths = ops.norm(take_inside(rows, first, 0) - take_inside(rows, second, 0), p, -1)
     return lengths if x.dtype.kind == "c" else ops.astype(lengths, x.dtype)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
+    """The `p`-norm distances of all rows of `x1`, (..., P, D), from all rows of `x2`, (..., R, D), as (..., P, R).
+
+    Raises `ShapeError` unless rows are equally long, `ArgumentError` for a negative `p`. The differences are taken as
+    they are, so distances of points that are close have all digits.
+
+    >>> import functad as fd
+    >>> fd.nn.functional.cdist(fd.tensor([[0.0, 0.0], [0.0, 1.0]]), fd.tensor([[3.0, 4.0]]), p=1).tolist()
+    [[7.0], [6.0]]
+    """
+    x1, x2 = floats("cdist", x1, x2)
+    if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(
+            f"cdist: x1 has shape (..., P, D) and x2 (..., R, D), with one length of rows, got {x1.shape} and {x2.shape}."
+        )
+    if number("cdist", "p", p) < 0:
+        raise ArgumentError(f"cdist: p must not be negative, got {p}.")
+    lengths = ops.norm(ops.expand_dims(wide(x1), -2) - ops.expand_dims(wide(x2), -3), p, -1)
+    return lengths if x1.dtype.kind == "c" else ops.astype(lengths, x1.dtype)
 
 
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:

@@ -35,7 +35,7 @@ def max_pool(
     return_indices: bool,
 ) -> Any:  # fmt: skip
     """The largest element of each window, with its place on request."""
-    x, added = _comparable(where, ndim, input)
+    x, added = comparable(where, ndim, input)
     how = _windows(where, ndim, x, kernel_size, stride, padding, dilation, ceil_mode)
     values = without_batch(bind(window_max_op, (x,), (how,)), added)
     if not return_indices:
@@ -45,7 +45,7 @@ def max_pool(
 
 def adaptive_max_pool(where: str, ndim: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     """The largest element of each of so many windows."""
-    x, added = _comparable(where, ndim, input)
+    x, added = comparable(where, ndim, input)
     size = x.shape[2:]
     out = _output_size(where, output_size, size)
     if all(n % o == 0 for n, o in zip(size, out, strict=True)):
@@ -56,16 +56,28 @@ def adaptive_max_pool(where: str, ndim: int, input: Any, output_size: Any, retur
         flat = ops.reshape(x, (*x.shape[:2], math.prod(size)))
         places = operand(_adaptive_places(size, out), x, dtypes.default_int())
         read = take_inside(stop_gradient(flat), places, axis=2)
-        chosen = ops.take_along_axis(
-            ops.broadcast_to(places, read.shape), ops.expand_dims(ops.argmax(read, axis=-1), -1), axis=-1
-        )
-        rows = x.shape[0] * x.shape[1]
-        columns = ops.reshape(chosen, (rows, math.prod(out)))
-        values = bind(take_columns_op, (ops.reshape(x, (rows, 1, math.prod(size))), columns))
-        values = ops.reshape(values, (*x.shape[:2], *out))
-        indices = ops.reshape(chosen, values.shape)
+        found = largest_read(flat, ops.broadcast_to(places, read.shape), read)
+        values, indices = (ops.reshape(each, (*x.shape[:2], *out)) for each in found)
     values = without_batch(values, added)
     return (values, without_batch(indices, added)) if return_indices else values
+
+
+def largest_read(planes: Any, places: Any, read: Any) -> tuple[Any, Any]:
+    """The largest element of each window and its place, from what was read of `planes` at `places`.
+
+    Planes are (batch, channels, elements), the others (batch, channels, windows, elements).
+    """
+    at = ops.expand_dims(ops.argmax(read, axis=-1), -1)
+    chosen = ops.reshape(ops.take_along_axis(places, at, axis=-1), places.shape[:-1])
+    values = taken(planes, chosen)
+    return ops.reshape(values, chosen.shape), chosen
+
+
+def taken(planes: Any, places: Any) -> Any:
+    """What planes (batch, channels, elements) hold at places that are inside, (batch, channels, ...), as rows."""
+    rows = planes.shape[0] * planes.shape[1]
+    columns = ops.reshape(places, (rows, math.prod(places.shape[2:])))
+    return bind(take_columns_op, (ops.reshape(planes, (rows, 1, planes.shape[2])), columns))
 
 
 def max_unpool(
@@ -162,7 +174,7 @@ def lp_pool(where: str, ndim: int, input: Any, norm_type: Any, kernel_size: Any,
 # --- arguments
 
 
-def _comparable(where: str, ndim: int, input: Any) -> tuple[Any, bool]:
+def comparable(where: str, ndim: int, input: Any) -> tuple[Any, bool]:
     x = operand(input, where=where)
     if x.dtype.kind in "cb":
         raise DTypeError(f"{where}: takes floats or ints, which have an order, got {x.dtype}.")
