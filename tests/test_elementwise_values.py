@@ -192,6 +192,34 @@ def test_small_integer_powers_are_multiplied_out():
     assert not re.search(r"\bpow\b", program(lambda x: x**5.0))
 
 
+# --- special values: what is compiled gives NumPy's, down to the sign of zero
+
+SPECIAL = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, 2.5, -3.0, INF, -INF, NAN]
+OF_ONE = [
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "cbrt", "ceil", "cos", "cosh", "exp", "exp2",
+    "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round",
+    "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+]  # fmt: skip
+OF_TWO = [
+    "add", "arctan2", "copysign", "div", "floor_divide", "fmod", "hypot", "less", "logaddexp", "mul", "nextafter", "pow",
+    "remainder", "sub",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_special_values_where_compiled(dtype):
+    def run(x, a, b):
+        return [getattr(ops, n)(x) for n in OF_ONE] + [getattr(ops, n)(a, b) for n in OF_TWO]
+
+    columns = [np.array(SPECIAL), np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))]
+    host, xla = ([fd.tensor(c, dtype=dtype, device=d) for c in columns] for d in (fd.Device.numpy(), fd.Device.cpu()))
+    for name, expected, out in zip(OF_ONE + OF_TWO, run(*host), fd.jit(run)(*xla), strict=True):
+        want, got = expected.numpy(), out.numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=name)
+        zero = (want == 0) & (got == 0)
+        assert (np.signbit(got) == np.signbit(want))[zero].all(), name
+
+
 # --- refusals
 
 REFUSALS = {

@@ -193,8 +193,16 @@ def _real_only(name: str) -> Callable[..., Any]:
     return impl
 
 
+_sign_of_real = _real_only("sign")
+
+
+def _sign(xp: Any, x: Any) -> Any:
+    out = _sign_of_real(xp, x)
+    return out if xp is np or x.dtype.kind in "iub" else xp.where(x == 0, xp.zeros((), x.dtype), out)  # XLA's keeps -0
+
+
 sign_op = elementwise(
-    "sign", _real_only("sign"), 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x."
+    "sign", _sign, 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x."
 )
 abs_op = elementwise(
     "abs", _real_only("abs"), lambda x: sign(x), samples=ONE._replace(kinks=(0.0,)),
