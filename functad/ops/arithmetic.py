@@ -201,9 +201,7 @@ def _sign(xp: Any, x: Any) -> Any:
     return out if xp is np or x.dtype.kind in "iub" else xp.where(x == 0, xp.zeros((), x.dtype), out)  # XLA's keeps -0
 
 
-sign_op = elementwise(
-    "sign", _sign, 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x."
-)
+sign_op = elementwise("sign", _sign, 0, samples=ONE._replace(kinks=(0.0,)), doc="The sign, -1, 0 or 1, of a real x.")
 abs_op = elementwise(
     "abs", _real_only("abs"), lambda x: sign(x), samples=ONE._replace(kinks=(0.0,)),
     doc="|x| of a real x; the derivative at 0 is 0.",
