@@ -19,7 +19,7 @@ from functad.ops.elementary import log_of_sum, widened
 from functad.ops.ieee import is_strict
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
-from functad.ops.order import line, take_along_axis_op
+from functad.ops.order import line
 from functad.ops.prefix import running
 from functad.ops.rules import cast, custom, elementwise, linear, mul, nondiff, product, shift_axis, widen, zero_mul
 
@@ -77,20 +77,70 @@ def _logcumsumexp(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
     return out.astype(x.dtype)
 
 
-def _running(xp: Any, x: Any, axis: int, largest: bool) -> Any:
+def _lowest(dtype: Any, largest: bool) -> Any:
+    """What no element is beyond."""
+    if dtypes.is_float(dtype):
+        return -float("inf") if largest else float("inf")
+    if dtype.kind == "b":
+        return not largest
+    return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
+
+
+def _running(xp: Any, x: Any, *, axis: int, largest: bool) -> Any:
     if xp is np:
         return (np.maximum if largest else np.minimum).accumulate(x, axis)
-    return (jax.lax.cummax if largest else jax.lax.cummin)(x, axis)
+    step, unit = xp.maximum if largest else xp.minimum, _lowest(x.dtype, largest)
+    return jax.lax.platform_dependent(
+        x,
+        cpu=lambda x: running(lambda a, b: (step(a[0], b[0]),), (x,), (unit,), axis, False)[0],
+        default=lambda x: (jax.lax.cummax if largest else jax.lax.cummin)(x, axis),
+    )
+
+
+def _is_running(xp: Any, x: Any, *, axis: int, largest: bool) -> Any:
+    if xp is not np:
+        x = jax.lax.optimization_barrier(x)  # compared with itself: it must not be computed twice
+    extreme = _running(xp, x, axis=axis, largest=largest)
+    return (x == extreme) | ((x != x) & (extreme != extreme))
+
+
+def _places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
+    return xp.arange(shape[axis], dtype=dtypes.default_int()).reshape(
+        [n if i == axis else 1 for i, n in enumerate(shape)]
+    )
 
 
 def _running_index(xp: Any, x: Any, *, axis: int, largest: bool) -> Any:
-    if xp is not np:
-        x = jax.lax.optimization_barrier(x)  # compared with itself: it must not be computed twice
-    extreme = _running(xp, x, axis, largest)
-    here = (x == extreme) | ((x != x) & (extreme != extreme))
-    length = x.shape[axis]
-    place = xp.arange(length, dtype=dtypes.default_int()).reshape([length if i == axis else 1 for i in range(x.ndim)])
-    return _running(xp, xp.where(here, place, xp.zeros_like(place)), axis, largest=True)
+    here, place = _is_running(xp, x, axis=axis, largest=largest), _places(xp, x.shape, axis)
+    return _running(xp, xp.where(here, place, xp.zeros_like(place)), axis=axis, largest=True)
+
+
+def _carry(xp: Any, here: Any, x: Any, *, axis: int) -> Any:
+    if xp is np:
+        index = np.maximum.accumulate(np.where(here, _places(np, x.shape, axis), 0), axis)
+        return np.take_along_axis(x, index, axis)
+
+    def after(first: Any, then: Any) -> Any:
+        return first[0] | then[0], xp.where(then[0], then[1], first[1])
+
+    return running(after, (here, x), (False, 0), axis, False)[1]
+
+
+def _collect(xp: Any, here: Any, x: Any, *, axis: int) -> Any:
+    dtype, wide = x.dtype, _accumulator(x)
+    if xp is np:
+        index = np.maximum.accumulate(np.where(here, _places(np, x.shape, axis), 0), axis)
+        out = np.zeros_like(wide)
+        grid = np.ogrid[tuple([slice(n) for n in x.shape])]
+        np.add.at(out, tuple([index if i == axis else grid[i] for i in range(x.ndim)]), wide)
+        return out.astype(dtype)
+
+    def after(first: Any, then: Any) -> Any:
+        return first[0] | then[0], xp.where(then[0], then[1], first[1] + then[1])
+
+    last = _move(xp, here, axis, True, False) if here.shape[axis] else here  # of the elements that share one
+    total = running(after, (last, wide), (False, 0), axis, True)[1]
+    return xp.where(here, total, xp.zeros((), total.dtype)).astype(dtype)
 
 
 def _slice(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
@@ -274,11 +324,37 @@ logcumsumexp_op = custom(
     "logcumsumexp", _logcumsumexp, jvp=_logcumsumexp_push, vjp=_logcumsumexp_pull, cost=Cost.COMPUTE, promote="float",
     samples=_LINES, batch=shift_axis, doc="Running log-sum-exps along an axis.",
 )  # fmt: skip
+_EXTREMES = Samples([(((4,),), {"axis": 0, "largest": True}), (((2, 5),), {"axis": 1, "largest": False})])
 running_index_op = nondiff(
-    "running_index", _running_index, samples=Samples([
-        (((4,),), {"axis": 0, "largest": True}), (((2, 5),), {"axis": 1, "largest": False}),
-    ]),
-    batch=shift_axis, doc="The index of the largest (smallest) element so far, the latest among equals.",
+    "running_index", _running_index, samples=_EXTREMES, batch=shift_axis,
+    doc="The index of the largest (smallest) element so far, the latest among equals.",
+)  # fmt: skip
+is_running_op = nondiff(
+    "is_running", _is_running, samples=_EXTREMES, batch=shift_axis,
+    doc="Whether no element before is larger (smaller).",
+)  # fmt: skip
+running_op = custom(
+    "running", _running,
+    jvp=lambda t, x, axis, largest: bind(carry_op, (bind(is_running_op, (x,), (axis, largest)), t), (axis,)),
+    vjp=lambda g, x, axis, largest: bind(collect_op, (bind(is_running_op, (x,), (axis, largest)), g), (axis,)),
+    samples=_EXTREMES, batch=shift_axis, doc="The largest (smallest) element so far; the latest among equals.",
+)  # fmt: skip
+
+
+def _marked(rng: Any) -> Any:
+    here = rng.uniform(size=(3, 5)) < 0.5
+    here[:, 0] = True
+    return [((here, rng.normal(size=(3, 5))), {"axis": 1}), ((here.T, rng.normal(size=(5, 3))), {"axis": 0})]
+
+
+carry_op: Op = linear(
+    "carry", _carry, None, lambda g, here, axis: bind(collect_op, (here, g), (axis,)),
+    samples=Samples(make=_marked), batch=shift_axis, doc="The latest element so far that is marked; the first one is.",
+)  # fmt: skip
+collect_op: Op = linear(
+    "collect", _collect, None, lambda g, here, axis: bind(carry_op, (here, g), (axis,)),
+    samples=Samples(make=_marked), batch=shift_axis,
+    doc="For each marked element the sum of those from it to before the next, and 0 for the others.",
 )  # fmt: skip
 
 
@@ -354,6 +430,6 @@ def integers_widened(x: Any) -> Any:
 
 def _extreme(x: Any, axis: int | None, return_indices: bool, where: str) -> Any:
     x, axis = line(x, axis, where)
-    indices = bind(running_index_op, (x,), (axis, where == "cummax"))
-    values = bind(take_along_axis_op, (x, indices), (axis,))
-    return (values, indices) if return_indices else values
+    params = (axis, where == "cummax")
+    values = bind(running_op, (x,), params)
+    return (values, bind(running_index_op, (x,), params)) if return_indices else values

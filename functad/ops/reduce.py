@@ -96,18 +96,36 @@ def _prod_of_others(x: Any, axis: Axes) -> Any:
 # --- spread and length
 
 
-def _center(xp: Any, x: Any, *, axis: Axes) -> Any:
-    """Deviations from the mean, by way of a first element: exactly 0 where all are equal, exact at large offsets."""
+def _mean_parts(xp: Any, x: Any, axis: Axes) -> tuple[Any, Any]:
+    """The mean, by way of a first element, and what its rounding left off: 0 where all are equal.
+
+    Nothing as large as x is used both here and by those who ask: XLA would write it out.
+    """
+    count = float(_count(x.shape, axis))
+    if not count:
+        none = xp.sum(x, axis=axis, keepdims=True) / count
+        return none, none
     first = x[tuple([slice(0, 1) if i in axis else slice(None) for i in range(x.ndim)])]
-    moved = _accumulator(x) - _accumulator(first)
-    total = xp.sum(moved, axis=axis, keepdims=True)
-    return (moved - total / float(_count(x.shape, axis))).astype(x.dtype)
+    shift = xp.sum(x - first, axis=axis, keepdims=True) / count
+    mean = first + shift
+    return mean, first - mean + shift
+
+
+def _center(xp: Any, x: Any, *, axis: Axes) -> Any:
+    """Deviations from the mean: exactly 0 where all are equal, exact at large offsets."""
+    wide = _accumulator(x)
+    mean, rest = _mean_parts(xp, wide, axis)
+    return (wide - mean - rest).astype(x.dtype)
 
 
 def _var(xp: Any, x: Any, *, ddof: float, axis: Axes, keepdims: bool) -> Any:
-    moved = _center(xp, _accumulator(x), axis=axis)
-    total = xp.sum(moved * moved, axis=axis, keepdims=keepdims)
-    return (total / float(_freedom(x.shape, axis, ddof))).astype(x.dtype)
+    """The squares of deviations from the rounded mean are too large by rest**2 each: by half, at most."""
+    wide = _accumulator(x)
+    mean, rest = _mean_parts(xp, wide, axis)
+    moved = wide - mean
+    total = xp.sum(moved * moved, axis=axis, keepdims=True) - rest * rest * float(_count(x.shape, axis))
+    out = total / float(_freedom(x.shape, axis, ddof))
+    return (out if keepdims else xp.squeeze(out, axis=axis)).astype(x.dtype)
 
 
 def _std(xp: Any, x: Any, *, ddof: float, axis: Axes, keepdims: bool) -> Any:
