@@ -46,6 +46,10 @@ class OutOfBoundsError(FunctadError, IndexError):
     """An index outside its axis."""
 
 
+class AxisError(ShapeError, OutOfBoundsError):
+    """An axis that a tensor does not have: a ValueError and an IndexError, as NumPy's."""
+
+
 class DeviceError(FunctadError, ValueError):
     """A device that does not exist, or tensors of two backends in one op."""
 

@@ -158,6 +158,8 @@ class Values(Handle):
                 "handing a tracked tensor to another library would cut its gradient silently; say that the cut is meant: "
                 "x.without_autodiff()."
             )
+        if max_version is not None and tuple(max_version) < (1, 0):
+            max_version = None  # the capsules without a version, which all that read DLPack before 1.0 take
         array = self._array("__dlpack__")
         if isinstance(array, np.ndarray) and not copy and (copy is None or max_version is None):
             array = np.array(array)  # the other library may write into it

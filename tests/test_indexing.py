@@ -396,6 +396,24 @@ def test_errors_name_axis_index_and_length(device):
 
 
 @BOTH
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), (0, 0), (2, 3, 0)])
+def test_a_mask_without_elements_selects_nothing_from_axes_of_any_length(shape, device):
+    x, mask = ramp(2, 3, 2), np.zeros(shape, bool)
+    tensor = put(x, device)
+    value, pull = fd.vjp(lambda t: t[mask], tensor)
+    assert value.shape == x[mask].shape
+    assert pull(value)[0].tolist() == np.zeros_like(x).tolist()
+    for key in (mask, put(mask, device)):
+        assert tensor[key].shape == x[mask].shape
+        assert tensor.at[key].set(7.0).tolist() == tensor.at[key].add(x[mask]).tolist() == x.tolist()
+    assert fd.vmap(lambda row: row[mask])(put(np.stack([x, x]), device)).shape == (2, *x[mask].shape)
+    with pytest.raises(fd.errors.OutOfBoundsError, match="does not fit"):
+        tensor[np.zeros((3, 0), bool)]
+    with pytest.raises(fd.errors.OutOfBoundsError, match="does not fit"):
+        tensor.at[np.zeros((3, 0), bool)].set(1.0)
+
+
+@BOTH
 def test_masks_without_values_say_what_to_write(device):
     x = put(ramp(2, 3), device)
     with pytest.raises(fd.errors.ConcreteValueError, match=r"fd\.where"):

@@ -14,7 +14,15 @@ import pytest
 import functad as fd
 import functad.numpy as fnp
 from functad import nn
-from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ImmutableError, ShapeError
+from functad.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    DTypeError,
+    ImmutableError,
+    OutOfBoundsError,
+    ShapeError,
+)
 from functad.nn import functional as F
 
 INF, NAN = math.inf, math.nan
@@ -397,6 +405,33 @@ def test_linspace_is_differentiable_at_its_ends():
     assert [g.item() for g in grads] == [6.0, 105.0]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fnp.expand_dims(x, axis=3),
+        lambda x: fnp.expand_dims(x, axis=-4),
+        lambda x: fnp.squeeze(x, 2),
+        lambda x: fnp.stack([x, x], axis=3),
+        lambda x: fnp.unstack(x, axis=2),
+        lambda x: fnp.flip(x, axis=(0, 2)),
+        lambda x: fnp.moveaxis(x, 2, 0),
+        lambda x: fnp.permute_dims(x, (0, 2)),
+        lambda x: fnp.repeat(x, 2, axis=2),
+        lambda x: fnp.any(x, axis=-3),
+        lambda x: fnp.sum(x, axis=(0, 5)),
+        lambda x: fnp.cumulative_sum(x, axis=2),
+        lambda x: fnp.sort(x, axis=2),
+        lambda x: fnp.take(x, fnp.asarray([0]), axis=2),
+        lambda x: fnp.argmax(fnp.sum(x), axis=0),
+    ],
+)
+def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(call):
+    with pytest.raises(AxisError, match="axis") as caught:
+        call(fnp.ones((2, 3)))
+    assert isinstance(caught.value, ShapeError) and isinstance(caught.value, OutOfBoundsError)
+    assert isinstance(caught.value, IndexError) and isinstance(caught.value, ValueError)
+
+
 # --- between libraries
 
 
@@ -424,6 +459,16 @@ def test_another_library_cannot_write_into_a_tensor():
     if shared.flags.writeable:
         shared[0] = 5
     assert x.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("version", [None, (0, 0), (0, 8), (1, 0), (2, 0)])
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_capsules_for_every_version_of_dlpack(version, copy, device):
+    """A consumer tells the newest version that it reads; one before 1.0 gets a capsule that has none."""
+    x = fd.tensor([1.0, 2.0], device=device)
+    capsule = x.__dlpack__(max_version=version, dl_device=(1, 0), copy=copy)
+    names = ["dltensor"] if version is None or version < (1, 0) else ["dltensor", "dltensor_versioned"]
+    assert any(f'"{name}"' in repr(capsule) for name in names)
 
 
 def test_to_device_takes_a_stream():

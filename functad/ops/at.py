@@ -34,6 +34,7 @@ from functad.ops.plan import (
     integers,
     one_axis,
     read_index,
+    selects_nothing,
 )
 from functad.ops.rules import add, broadcast, mul, reshape_op
 from functad.ops.scatter import (
@@ -314,6 +315,8 @@ def _lone_mask(x: Any, index: Any, name: str) -> Any:
         index = index_array(index, name)
     if not isinstance(index, (Handle, np.ndarray, jax.Array)) or index.dtype != bool or not 0 < index.ndim <= x.ndim:
         return None
+    if selects_nothing(index.shape, x.shape[: index.ndim]):
+        return operand(np.zeros(x.shape[: index.ndim], bool), x)
     return operand(index, x)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from functad.errors import ArgumentTypeError, ShapeError
+from functad.errors import ArgumentTypeError, AxisError, ShapeError
 from functad.ops.operand import without_value
 
 
 def normalize_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
     """`axis` (None for all, an int, or several) as sorted non-negative ints without repeats.
 
-    Raises `ShapeError` for an axis that is not there or is named twice, `ArgumentTypeError` for
-    anything but ints; `where` is the function's name.
+    Raises `AxisError` for an axis that is not there, `ShapeError` for one named twice, `ArgumentTypeError`
+    for anything but ints; `where` is the function's name.
     """
     if axis is None:
         return tuple(range(ndim))
@@ -50,8 +50,8 @@ def _normalize(axis: Any, ndim: int, where: str, given: Any) -> int:
         )
     if not -ndim <= index < ndim:
         if ndim == 0:
-            raise ShapeError(f"{where}: axis={given!r} asks for an axis of a 0-d tensor, which has none.")
-        raise ShapeError(
+            raise AxisError(f"{where}: axis={given!r} asks for an axis of a 0-d tensor, which has none.")
+        raise AxisError(
             f"{where}: axis {index} is out of range for a tensor with {ndim} axes; use one from {-ndim} to {ndim - 1}."
         )
     return index % ndim

@@ -12,7 +12,7 @@ import numpy as np
 
 from functad import dtypes
 from functad.dispatch import Handle, bind
-from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, AxisError, DTypeError, ShapeError
 from functad.keywords import explained
 from functad.ops.axes import counted, normalize_axis
 from functad.ops.border import MODES, extend_op
@@ -281,7 +281,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = ravel(x), 0
     if isinstance(repeats, int) and isinstance(axis, int) and axis >= x.ndim:
-        raise ShapeError(
+        raise AxisError(
             f"repeat: axis {axis} is out of range for a tensor with {x.ndim} axes; the arguments are (repeats, axis). For all "
             f"of it {repeats} and {axis} times along its axes write x.tile(({repeats}, {axis}))."
         )

@@ -147,6 +147,8 @@ class _Reading:
 
     def add_mask(self, mask: Any) -> None:
         covered = self.x.shape[self.axis : self.axis + mask.ndim]
+        if selects_nothing(mask.shape, covered):
+            mask = np.zeros(covered, bool)
         for i, (n, m) in enumerate(zip(covered, mask.shape, strict=True)):
             if n != m:
                 raise OutOfBoundsError(
@@ -210,6 +212,11 @@ class _Reading:
             raise ShapeError(
                 f"{self.where}: index arrays of shapes {' and '.join(map(str, shapes))} do not broadcast to one shape."
             ) from None
+
+
+def selects_nothing(mask: tuple[int, ...], covered: tuple[int, ...]) -> bool:
+    """Whether a mask of this shape has no elements, which an axis of any length allows (NumPy, array API)."""
+    return 0 in mask and all(m in (0, n) for m, n in zip(mask, covered, strict=True))
 
 
 def every_value(x: Any) -> Any:
