@@ -178,6 +178,9 @@ def _call(method: Callable[..., Any]) -> str:
 
 def explained(fn: F, too_many: str | None = None, missing: str | None = None) -> F:
     """A function whose refusal of another library's argument says what to write."""
+    if (again := getattr(fn, "again", None)) is not None:  # a wrapper, which the error would come through
+        made: F = again(explained(fn.__wrapped__, too_many, missing))  # type: ignore[attr-defined]
+        return made
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -204,7 +207,9 @@ def explain(names: dict[str, Any], having: frozenset[str] | None = AXES) -> None
     here = names["__name__"]
     made: dict[Any, Any] = {}
     for name, value in list(names.items()):
-        if name.startswith("_") or not inspect.isfunction(value) or hasattr(value, "__wrapped__"):
+        if name.startswith("_") or not inspect.isfunction(value):
+            continue
+        if hasattr(value, "__wrapped__") and (not hasattr(value, "again") or hasattr(value.__wrapped__, "__wrapped__")):
             continue
         if value not in made and (having is None or not having.isdisjoint(inspect.signature(value).parameters)):
             made[value] = new = explained(value)

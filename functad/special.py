@@ -122,9 +122,11 @@ from functad.ops import wofz as wofz
 from functad.ops import xlog1py as xlog1py
 from functad.ops import xlogy as xlogy
 from functad.ops import zeta as zeta
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 
 
+@rounded_once
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
@@ -162,6 +164,7 @@ def logsumexp(
     return ops.log(total) + top
 
 
+@rounded_once
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """log(mean(exp(x))) over axes, without overflow; as in `jax.nn`.
 
@@ -181,7 +184,18 @@ _explain(globals())
 
 
 def __dir__() -> list[str]:
-    return _listed(globals(), "Any", "ArgumentError", "TYPE_CHECKING", "dtypes", "math", "operand", "operands", "ops")
+    return _listed(
+        globals(),
+        "Any",
+        "ArgumentError",
+        "TYPE_CHECKING",
+        "dtypes",
+        "math",
+        "operand",
+        "operands",
+        "ops",
+        "rounded_once",
+    )
 
 
 if not TYPE_CHECKING:  # type checkers are to see that the name is missing

@@ -247,7 +247,7 @@ def test_rolling_by_nothing():
         (lambda x: fnp.put(x, 0, 1, inplace=True), ArgumentError, "immutable"),
         (fd.jit(fnp.unique), ConcreteValueError, "under vmap or jit"),
         (fd.jit(lambda x: fnp.bincount(fnp.argsort(x))), ConcreteValueError, "length="),
-        (lambda x: fd.vmap(lambda r: fnp.compress(r > 0, r))(x.reshape(1, 3)), ConcreteValueError, "masks"),
+        (lambda x: fd.vmap(lambda r: fnp.compress(r > 0, r))(x.reshape(1, 3)), ConcreteValueError, "boolean mask"),
         (lambda x: fnp.cumulative_sum(x.reshape(3, 1)), ArgumentError, "axis=0"),
         (lambda x: fnp.std(x, ddof=1, correction=2), ArgumentError, "two names"),
         (lambda x: fnp.hsplit(x, "abc"), ArgumentTypeError, "number of parts"),

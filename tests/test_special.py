@@ -388,3 +388,18 @@ def test_logmeanexp(device, x64):
     x, mask = fd.tensor([[0.0, 1000.0], [3.0, 3.0]], device=device), [[True, False], [True, True]]
     assert S.logmeanexp(x, 1, keepdims=True).tolist() == [[1000 - math.log(2)], [3.0]]
     assert S.logmeanexp(x, 1, where=mask).tolist() == [0.0, 3.0]
+
+
+def test_polygamma_half_way_between_its_poles(device):
+    """The terms on both sides of 0 cancel there for even n, and what is left is the function at the reflected point."""
+    x = fd.tensor([-0.5, -3.5, -7.5], device=device)
+    even = S.polygamma(8, x).numpy()
+    reflected = -math.factorial(8) * sp.zeta(9, np.array([1.5, 4.5, 8.5]))
+    np.testing.assert_allclose(even, reflected, rtol=2e-6)
+
+
+def test_bessel_of_the_second_kind_beyond_what_floats_hold(device):
+    """-inf minus -inf is no number."""
+    x = fd.tensor([1e-30, 1e-12], device=device)
+    assert S.bessel_yn(5, x).tolist() == [-INF, -INF]
+    assert fd.grad(lambda x: S.bessel_yn(5, x).sum())(x).tolist() == [INF, INF]

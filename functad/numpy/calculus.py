@@ -10,6 +10,7 @@ from functad.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeE
 from functad.numpy.arguments import beside
 from functad.ops.arithmetic import ratio
 from functad.ops.axes import counted, normalize_axes, normalize_axis
+from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
@@ -21,6 +22,7 @@ def _cut(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
     return ops.getitem(x, (*[slice(None)] * axis, slice(start, stop)))
 
 
+@rounded_once
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """The `n`-th difference of neighbours along an axis; of bools, where they differ.
 
@@ -54,6 +56,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return a
 
 
+@rounded_once
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """The differences of neighbours in the flattened tensor, between `to_begin` and `to_end`.
 
@@ -71,6 +74,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     return ops.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
+@rounded_once
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """The slope along each axis by central differences, one-sided at the ends.
 
@@ -141,6 +145,7 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
     return ops.concatenate([first, middle, last], axis)
 
 
+@rounded_once
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral along an axis by the trapezoidal rule, at coordinates `x` or distances `dx`.
 
@@ -166,6 +171,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 trapz = trapezoid
 
 
+@rounded_once
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
     """The integral from the first point to each of the others, by the trapezoidal rule (SciPy's `integrate`).
 
@@ -192,6 +198,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     return ops.concatenate([ops.broadcast_to(operand(initial, y, out._dtype, where), shape), out], axis)
 
 
+@rounded_once
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """The piecewise linear function through the points (`xp`, `fp`), at `x`.
 
@@ -254,6 +261,7 @@ def _refuse_zero(period: Any) -> None:
         pass
 
 
+@rounded_once
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Any:
     """Phases without the jumps: multiples of the period are added so that neighbours differ by half of it at most.
 

@@ -15,6 +15,7 @@ from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import host
 from functad.ops.axes import counted
+from functad.ops.halves import rounded_once
 from functad.ops.join import joined
 from functad.ops.operand import as_array, holds_tensors, operand, operands
 from functad.tensor import Tensor
@@ -244,6 +245,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     return creation.arange(start, stop, 1 if step is None else step, dtype, device)
 
 
+@rounded_once
 def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
     axis: int = 0, *, device: Device | None = None,
@@ -296,6 +298,7 @@ def linspace(
     return (out, (stop - start) / (pieces if pieces > 0 else math.nan)) if retstep else out
 
 
+@rounded_once
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Any:
@@ -315,6 +318,7 @@ def logspace(
     return out if dtype is None else out.astype(dtype)
 
 
+@rounded_once
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """`num` numbers from `start` to `stop`, each the same multiple of the one before; none may be 0.
 
@@ -351,6 +355,7 @@ def _host_dtype(wanted: dtypes.DType) -> Any:
     return wanted if wanted.kind in "iu" else (np.complex128 if wanted.kind == "c" else np.float64)
 
 
+@rounded_once
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:  # noqa: N803
     """The matrix of the powers of a vector, highest first unless `increasing`.
 

@@ -10,6 +10,7 @@ from functad import dtypes, ops
 from functad.errors import ArgumentError, ConcreteValueError
 from functad.numpy.arguments import refuse_out
 from functad.numpy.reductions import converted, masked_mean, masked_var
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand
 
 __all__ = [
@@ -63,6 +64,7 @@ def nanprod(
     return total if dtype is None else total.astype(dtype)
 
 
+@rounded_once
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
@@ -77,6 +79,7 @@ def nanmean(
     return masked_mean(a, _counted(a, where), axis, keepdims, "nanmean")
 
 
+@rounded_once
 def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = None, mean: Any = None, correction: float | None = None,
@@ -93,6 +96,7 @@ def nanvar(
     return masked_var(a, _counted(a, where), axis, freedom, keepdims, "nanvar", mean)
 
 
+@rounded_once
 def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = None, mean: Any = None, correction: float | None = None,

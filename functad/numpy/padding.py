@@ -10,6 +10,7 @@ import numpy as np
 from functad import ops
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.quantiles import median
+from functad.ops.halves import rounded_once
 from functad.ops.join import pairs
 from functad.ops.operand import operand
 
@@ -71,7 +72,12 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> An
         return ops.pad(array, pad_width)
     if mode not in ("linear_ramp", *_STATISTICS) and given != "odd":
         return ops.pad(array, pad_width, mode)
-    x = operand(array, where="pad")
+    return _by_axis(operand(array, where="pad"), pad_width, mode, given)
+
+
+@rounded_once
+def _by_axis(x: Any, pad_width: Any, mode: str, given: Any) -> Any:
+    """Borders with values of their own."""
     widths = pairs(pad_width, x.ndim, "pad_width")
     if any(type(w) is not int or w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"pad: pad_width must hold ints that are not negative, got {pad_width!r}.")

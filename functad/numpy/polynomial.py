@@ -11,6 +11,7 @@ from functad.errors import ArgumentError, ConcreteValueError, ShapeError
 from functad.numpy.arguments import beside
 from functad.numpy.creation import vander
 from functad.ops.axes import counted
+from functad.ops.halves import rounded_once
 from functad.ops.linalg_eigen import eigvals
 from functad.ops.linalg_qr import qr
 from functad.ops.linalg_solve import solve_triangular
@@ -19,6 +20,7 @@ from functad.ops.operand import operand, operands
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots"]
 
 
+@rounded_once
 def polyval(p: Any, x: Any) -> Any:
     """The polynomial with the coefficients `p` at `x`, by Horner's rule.
 
@@ -35,6 +37,7 @@ def polyval(p: Any, x: Any) -> Any:
     return out
 
 
+@rounded_once
 def polyadd(a1: Any, a2: Any) -> Any:
     """The sum of two polynomials.
 
@@ -46,6 +49,7 @@ def polyadd(a1: Any, a2: Any) -> Any:
     return a1 + a2
 
 
+@rounded_once
 def polysub(a1: Any, a2: Any) -> Any:
     """The difference of two polynomials.
 
@@ -57,6 +61,7 @@ def polysub(a1: Any, a2: Any) -> Any:
     return a1 - a2
 
 
+@rounded_once
 def polymul(a1: Any, a2: Any) -> Any:
     """The product of two polynomials.
 
@@ -68,6 +73,7 @@ def polymul(a1: Any, a2: Any) -> Any:
     return ops.convolve(ops.atleast_1d(a1), ops.atleast_1d(a2))
 
 
+@rounded_once
 def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     """The quotient and the remainder of two polynomials; the first coefficient of `v` must not be 0.
 
@@ -89,6 +95,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     return ops.stack(quotient), u if u.size else operand(np.zeros(1), u, u._dtype)
 
 
+@rounded_once
 def polyder(p: Any, m: int = 1) -> Any:
     """The `m`-th derivative of a polynomial.
 
@@ -102,6 +109,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     return p
 
 
+@rounded_once
 def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     """The `m`-th integral of a polynomial, with `k` as the constants (0 by default).
 
@@ -123,6 +131,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     return p
 
 
+@rounded_once
 def poly(seq_of_zeros: Any) -> Any:
     """The polynomial with these zeros (or the characteristic one of a matrix), its first coefficient 1.
 
@@ -143,6 +152,7 @@ def poly(seq_of_zeros: Any) -> Any:
     return out
 
 
+@rounded_once
 def roots(p: Any) -> Any:
     """The complex zeros of a polynomial, leading zeros of `p` aside.
 
@@ -187,6 +197,7 @@ def _quotient(x: Any, y: Any) -> Any:
     return ops.where(flat, 0, x / ops.where(flat, 1, y))
 
 
+@rounded_once
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:

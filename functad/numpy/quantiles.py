@@ -13,6 +13,7 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import beside, known, refuse_out
 from functad.ops.axes import normalize_axes
 from functad.ops.elementary import difference
+from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.rules import zero_mul
@@ -34,6 +35,7 @@ METHODS = (
 )  # fmt: skip
 
 
+@rounded_once
 def quantile(
     a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None, interpolation: str | None = None,
@@ -65,6 +67,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, interpolation or method, keepdims, weights)
 
 
+@rounded_once
 def percentile(
     a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None, interpolation: str | None = None,
@@ -79,6 +82,7 @@ def percentile(
     return _quantile("percentile", a, _hundredths(q), axis, interpolation or method, keepdims, weights)
 
 
+@rounded_once
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The middle element over axes in order, the mean of the two in the middle of an even number.
 
@@ -90,6 +94,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     return _quantile("median", a, 0.5, axis, "midpoint", keepdims, None)
 
 
+@rounded_once
 def nanquantile(
     a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None, interpolation: str | None = None,
@@ -104,6 +109,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, interpolation or method, keepdims, weights)
 
 
+@rounded_once
 def nanpercentile(
     a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None, interpolation: str | None = None,
@@ -118,6 +124,7 @@ def nanpercentile(
     return _quantile("nanpercentile", a, _hundredths(q), axis, interpolation or method, keepdims, weights)
 
 
+@rounded_once
 def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The median of the elements that are not NaN; NaN of none. See `median`.
 

@@ -11,6 +11,7 @@ from functad.errors import ArgumentError
 from functad.numpy.arguments import beside, refuse_out
 from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.cumulative import integers_widened
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 
 __all__ = [
@@ -229,6 +230,7 @@ def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool =
     return ops.argmin(a, axis, keepdims)
 
 
+@rounded_once
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The mean over axes, weighted by `weights` of the shape of `a`, or of the reduced axes.
 

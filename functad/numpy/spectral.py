@@ -12,6 +12,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
 from functad.ops.axes import counted
 from functad.ops.border import extend_op
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 
 __all__ = ["istft", "stft"]
@@ -19,6 +20,7 @@ __all__ = ["istft", "stft"]
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
+@rounded_once
 def stft(
     input: Any,
     n_fft: int,

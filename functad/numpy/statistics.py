@@ -14,6 +14,7 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named
 from functad.numpy.reductions import average
 from functad.ops.axes import counted
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
 from functad.ops.slices import position
@@ -26,6 +27,7 @@ convolve = named(ops.convolve)
 correlate = named(ops.correlate)
 
 
+@rounded_once
 def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
     aweights: Any = None, *, dtype: Any = None,
@@ -100,6 +102,7 @@ def _weights(x: Any, fweights: Any, aweights: Any) -> Any:
     return weights
 
 
+@rounded_once
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
     """The matrix of correlation coefficients of variables; see `cov`.
 
@@ -202,6 +205,7 @@ def _even_edges(a: Any, count: int, span: Any) -> Any:
     return low * (1 - part) + high * part
 
 
+@rounded_once
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Any, Any]:
@@ -240,6 +244,7 @@ def _bin(a: Any, edges: Any) -> Any:
     return ops.where(a == edges[-1], edges.size - 2, ops.where(ops.isnan(a), -1, index))
 
 
+@rounded_once
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Any, list[Any]]:
@@ -276,6 +281,7 @@ def histogramdd(
     return counts, edges
 
 
+@rounded_once
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Any, Any, Any]:

@@ -94,6 +94,8 @@ floor_divide = elementwise(
 
 
 def _remainder(xp: Any, x: Any, y: Any) -> Any:
+    if dtypes.is_half(x.dtype):  # round once
+        return _remainder(xp, x.astype(dtypes.float32), y.astype(dtypes.float32)).astype(x.dtype)
     out = xp.remainder(x, y)
     if xp is np or x.dtype.kind in "iub":
         return out

@@ -17,6 +17,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError
 from functad.ops.arithmetic import conj, ratio
 from functad.ops.diagonal import embed_diagonal_op, tril_op
+from functad.ops.halves import rounded_once
 from functad.ops.linalg_base import (
     columns,
     dagger,
@@ -138,6 +139,7 @@ eig_op = custom(
 # --- the functions
 
 
+@rounded_once
 def eigh(x: Any, UPLO: str | None = None) -> Any:  # noqa: N803  # NumPy's name
     """The eigenvalues (ascending) and eigenvectors (the columns) of real symmetric or Hermitian matrices.
 
@@ -157,6 +159,7 @@ def eigh(x: Any, UPLO: str | None = None) -> Any:  # noqa: N803  # NumPy's name
     return EighResult(narrowed(values, x), narrowed(vectors, x))
 
 
+@rounded_once
 def eigvalsh(x: Any, UPLO: str | None = None) -> Any:  # noqa: N803  # NumPy's name
     """The eigenvalues of real symmetric or Hermitian matrices in ascending order; see `eigh`.
 

@@ -11,6 +11,7 @@ import numpy as np
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
 from functad.ops.diagonal import tril_op
+from functad.ops.halves import rounded_once
 from functad.ops.index import take_along_axis
 from functad.ops.join import concatenate, pad
 from functad.ops.linalg_base import (
@@ -61,6 +62,7 @@ def lu_factor(a: Any) -> LUFactorResult:
     return LUFactorResult(narrowed(bind(tril_op, (lower,), (-1,)) + upper, a), order)
 
 
+@rounded_once
 def lu_solve(lu_and_order: Any, b: Any, trans: int = 0) -> Any:
     """The solution of `a @ x = b` from the result of `lu_factor`.
 
@@ -106,6 +108,7 @@ def cho_factor(a: Any, lower: bool = False) -> tuple[Any, bool]:
     return cholesky(a, upper=not lower), bool(lower)
 
 
+@rounded_once
 def cho_solve(c_and_lower: Any, b: Any) -> Any:
     """The solution of `a @ x = b` from the result of `cho_factor`.
 

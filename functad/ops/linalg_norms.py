@@ -15,6 +15,7 @@ from functad.ops.axes import normalize_axes, normalize_axis
 from functad.ops.contract import matmul
 from functad.ops.extrema import max as max_
 from functad.ops.extrema import min as min_
+from functad.ops.halves import rounded_once
 from functad.ops.linalg_base import matrices, narrowed, square, widened
 from functad.ops.linalg_solve import inv_op
 from functad.ops.linalg_svd import svdvals_op
@@ -159,6 +160,7 @@ def cond(x: Any, p: Any = None) -> Any:
     return narrowed(where(broken, float("inf"), out), x)
 
 
+@rounded_once
 def multi_dot(arrays: Any) -> Any:
     """The product of several matrices, multiplied in the order that takes the fewest operations.
 

@@ -19,6 +19,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.ops.arithmetic import conj
 from functad.ops.axes import normalize_axis
 from functad.ops.diagonal import tril_op, triu_op
+from functad.ops.halves import rounded_once
 from functad.ops.linalg_base import (
     complex_of,
     dagger,
@@ -317,6 +318,7 @@ def inv(x: Any) -> Any:
     return cast(bind(inv_op, widened([x])), x._dtype)
 
 
+@rounded_once
 def matrix_power(x: Any, n: int) -> Any:
     """`x` multiplied by itself `n` times, in about `2 log2(n)` products; of the inverse if `n` is negative.
 

@@ -16,6 +16,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
 from functad.ops.arithmetic import abs as abs_
 from functad.ops.arithmetic import conj, ratio
+from functad.ops.halves import rounded_once
 from functad.ops.join import concatenate
 from functad.ops.linalg_base import (
     columns,
@@ -279,6 +280,7 @@ def svdvals(x: Any) -> Any:
     return narrowed(bind(svdvals_op, widened([x])), x)
 
 
+@rounded_once
 def pinv(x: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """The Moore-Penrose pseudo-inverse.
 
@@ -324,6 +326,7 @@ def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return _rank(s, _tolerance(x, None, rtol, "matrix_rank"))
 
 
+@rounded_once
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """The `x` of least length among those for which `a @ x` is nearest to `b` (least squares).
 

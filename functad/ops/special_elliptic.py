@@ -13,6 +13,7 @@ import scipy.special
 from functad.dispatch import bind
 from functad.ops.arithmetic import reciprocal
 from functad.ops.elementary import expm1, real_only, widened
+from functad.ops.halves import rounded_once
 from functad.ops.logic import logical_and, where
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
@@ -120,6 +121,7 @@ ellipe_op: Op = elementwise(
 )  # fmt: skip
 
 
+@rounded_once
 def ellipk(m: Any) -> Any:
     """The complete elliptic integral of the first kind, of 1 / sqrt(1 - m sin^2 t) from 0 to pi / 2.
 
@@ -143,6 +145,7 @@ def ellipkm1(p: Any) -> Any:
     return bind(ellipk_op, (p,), (0,))
 
 
+@rounded_once
 def ellipe(m: Any) -> Any:
     """The complete elliptic integral of the second kind, of sqrt(1 - m sin^2 t) from 0 to pi / 2.
 
@@ -184,6 +187,7 @@ def wofz(z: Any) -> Any:
     return bind(wofz_op, (z if z.dtype.kind == "c" else z + 0j,))
 
 
+@rounded_once
 def voigt_profile(x: Any, sigma: Any, gamma: Any) -> Any:
     """Voigt's profile: the density at `x` of the sum of a normal and a Cauchy number, of widths `sigma` and `gamma`.
 

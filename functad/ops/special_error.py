@@ -11,8 +11,9 @@ import numpy as np
 import scipy.special
 
 from functad.dispatch import bind
-from functad.ops.arithmetic import reciprocal
+from functad.ops.arithmetic import reciprocal, square
 from functad.ops.elementary import UNIT, erfc, exp, real_only, widened
+from functad.ops.halves import rounded_once
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, elementwise
@@ -100,13 +101,13 @@ erfcx_op: Op = elementwise(
     samples=Samples([(shapes, {"order": n}) for n in (0, 2) for shapes, _ in ONE.cases], low=-1.5, high=4.0),
     doc="exp(x * x) times an integral of erfc of some order.",
 )  # fmt: skip
-erfinv = elementwise(
-    "erfinv", _erfinv, lambda out: _ROOT / 2 * exp(out * out), promote="float", samples=UNIT,
+erfinv: Op = elementwise(
+    "erfinv", _erfinv, lambda x: _ROOT / 2 * exp(square(erfinv(x))), promote="float", samples=UNIT,
     doc="The inverse of erf; inf at 1, -inf at -1.",
     example=("round(fd.special.erfinv(0.5).item(), 4)", "0.4769"),
 )  # fmt: skip
-ndtri = elementwise(
-    "ndtri", _ndtri, lambda out: math.sqrt(2 * math.pi) * exp(out * out / 2), promote="float",
+ndtri: Op = elementwise(
+    "ndtri", _ndtri, lambda p: math.sqrt(2 * math.pi) * exp(square(ndtri(p)) / 2), promote="float",
     samples=UNIT._replace(low=0.05), doc="The inverse of ndtr: the quantiles of the normal distribution.",
     example=("round(fd.special.ndtri(0.975).item(), 4)", "1.96"),
 )  # fmt: skip
@@ -133,6 +134,7 @@ def erfcx(x: Any) -> Any:
     return bind(erfcx_op, operands("erfcx", "float", (x,)), (0,))
 
 
+@rounded_once
 def erfcinv(x: Any) -> Any:
     """The inverse of erfc, exact near 0.
 
@@ -144,6 +146,7 @@ def erfcinv(x: Any) -> Any:
     return ndtri(x / 2) * -math.sqrt(0.5) + 0.0
 
 
+@rounded_once
 def ndtr(x: Any) -> Any:
     """The distribution function of the standard normal distribution, exact in both tails.
 

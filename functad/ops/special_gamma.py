@@ -16,6 +16,7 @@ from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, NotDifferentiableError
 from functad.ops.arithmetic import floor_divide
 from functad.ops.elementary import POSITIVE, exp, log, real_only, widened, xlogy
+from functad.ops.halves import rounded_once
 from functad.ops.hosted import hosted
 from functad.ops.logic import logical_and, logical_or, where
 from functad.ops.op import Op, Samples
@@ -111,21 +112,33 @@ def _zeta(xp: Any, x: Any, q: Any) -> Any:
     For negative q and whole x by the sum over all integers, 1 / (q + k)**x, which repeats in q, less
     the part of it that is a zeta function of a positive argument.
     """
-    if xp is np:
-        return scipy.special.zeta(x, q)
     positive = q > 0
-    direct = jax.lax.zeta(x, xp.where(positive, q, 1 - q))
-    return jax.lax.cond(xp.all(positive), lambda: direct, lambda: _reflected(xp, x, q, direct))
+    zeta = scipy.special.zeta if xp is np else jax.lax.zeta
+    direct = zeta(x, xp.where(positive, q, 1 - q))
+    if xp is np:
+        return direct if positive.all() else _reflected(xp, zeta, x, q, direct)
+    return jax.lax.cond(xp.all(positive), lambda: direct, lambda: _reflected(xp, zeta, x, q, direct))
 
 
-def _reflected(xp: Any, x: Any, q: Any, direct: Any) -> Any:
+_PAIRS = 6
+
+
+def _reflected(xp: Any, zeta: Any, x: Any, q: Any, direct: Any) -> Any:
+    """The sum over all integers by pairs on both sides of 0: half way between two integers they cancel for odd x."""
     one = xp.ones((), q.dtype)
     positive = q > 0
-    offset = xp.where(positive, one / 2, q - xp.round(q))
-    sign = xp.where(xp.floor(x) % 2 == 0, one, -one)
-    fraction = xp.abs(offset)  # zeta(x, 1 - f) and zeta(x, 1 + f) change places with the sign of f
-    own = xp.where(offset < 0, sign, one) * xp.power(xp.where(fraction == 0, one, fraction), -x)
-    whole = own + jax.lax.zeta(x, 1 + offset) + sign * jax.lax.zeta(x, 1 - offset)
+    even = xp.floor(x) % 2 == 0
+    sign = xp.where(even, one, -one)
+    offset = xp.where(positive, one / 4, q - xp.round(q))
+    f = xp.abs(offset)  # zeta(x, 1 - f) and zeta(x, 1 + f) change places with the sign of the offset
+    safe = xp.where(f == 0, one, f)
+    whole = zeta(x, _PAIRS + f) + sign * zeta(x, _PAIRS + 1 - f)
+    for k in reversed(range(_PAIRS)):
+        near, far = (safe if k == 0 else k + f), k + 1 - f
+        tail = xp.power(far, -x)
+        apart = tail * xp.expm1(x * xp.log1p((1 - 2 * f) / near))  # near**-x - far**-x
+        whole = whole + xp.where(even, 2 * tail + apart, apart)
+    whole = xp.where(offset < 0, sign, one) * whole
     reflected = xp.where(xp.floor(x) == x, whole - sign * direct, xp.nan)
     return xp.where(positive | xp.isnan(q), direct, xp.where(offset == 0, xp.inf, reflected)).astype(q.dtype)
 
@@ -321,6 +334,7 @@ betaln = elementwise(
 )  # fmt: skip
 
 
+@rounded_once
 def beta(a: Any, b: Any) -> Any:
     """The beta function, gamma(a) gamma(b) / gamma(a + b).
 
@@ -358,6 +372,7 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
 # --- factorials
 
 
+@rounded_once
 def factorial(n: Any, exact: bool = False) -> Any:
     """n! = gamma(n + 1), as floats; 0 for negative n. `exact=True` (whole numbers of any size) is refused.
 
@@ -370,6 +385,7 @@ def factorial(n: Any, exact: bool = False) -> Any:
     return where(n < 0, 0.0, gamma(where(n < 0, 0.0, n) + 1))
 
 
+@rounded_once
 def poch(z: Any, m: Any) -> Any:
     """The rising factorial gamma(z + m) / gamma(z).
 
@@ -381,6 +397,7 @@ def poch(z: Any, m: Any) -> Any:
     return gammasgn(z + m) * gammasgn(z) * exp(gammaln(z + m) - gammaln(z))
 
 
+@rounded_once
 def binom(x: Any, y: Any) -> Any:
     """The binomial coefficient of real numbers, 1 / ((x + 1) beta(x - y + 1, y + 1)).
 
@@ -397,6 +414,7 @@ def binom(x: Any, y: Any) -> Any:
     return where(outside, 0.0, signs * exp(gammaln(x + 1) - gammaln(y + 1) - gammaln(x - y + 1)))
 
 
+@rounded_once
 def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:  # noqa: N803  # SciPy's name
     """In how many ways `k` of `N` things are taken (each at most once, unless `repetition`); 0 where there is none.
 
@@ -412,6 +430,7 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
     return where(none, 0.0, exp(-betaln(n - k + 1, k + 1)) / (n + 1))
 
 
+@rounded_once
 def multigammaln(a: Any, d: int) -> Any:
     """The logarithm of the multivariate gamma function of dimension `d`; torch calls it mvlgamma.
 

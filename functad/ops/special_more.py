@@ -12,6 +12,8 @@ import scipy.special
 from functad.dispatch import bind
 from functad.errors import ArgumentError, DTypeError
 from functad.ops.elementary import cos, erf, exp, real_only, sin, sinc, widened
+from functad.ops.halves import rounded_once
+from functad.ops.logic import where
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operands
 from functad.ops.rules import ONE, PAIR, cast, elementwise
@@ -87,6 +89,7 @@ owens_t: Op = elementwise(
 )  # fmt: skip
 
 
+@rounded_once
 def fresnel(x: Any) -> tuple[Any, Any]:
     """The Fresnel integrals: the pair of those of sin(pi t^2 / 2) and of cos(pi t^2 / 2), from 0 to x.
 
@@ -99,6 +102,7 @@ def fresnel(x: Any) -> tuple[Any, Any]:
     return fresnel_s(x), fresnel_c(x)
 
 
+@rounded_once
 def sici(x: Any) -> tuple[Any, Any]:
     """The sine integral and the cosine integral, a pair.
 
@@ -239,15 +243,21 @@ def _yn(xp: Any, x: Any, *, n: int) -> Any:
     before, here = orders
     at = xp.where(large, far, near)
     for k in range(1, n):
-        before, here = here, 2 * k / at * here - before
+        before, here = here, xp.where(here > -xp.inf, 2 * k / at * here - before, here)
     out = before if n == 0 else here
     return xp.where(x > 0, xp.where(x == xp.inf, 0 * one, out), xp.where(x == 0, -xp.inf, xp.nan)).astype(x.dtype)
+
+
+def _slope(low: Any, high: Any) -> Any:
+    """Half the difference, and inf where the larger one has overflown."""
+    large = high == -math.inf
+    return where(large, math.inf, (where(large, 0.0, low) - where(large, 0.0, high)) / 2)
 
 
 bessel_yn_op: Op = elementwise(
     "bessel_yn", _yn,
     lambda x, n: -bind(bessel_yn_op, (x,), (1,)) if n == 0
-    else (bind(bessel_yn_op, (x,), (n - 1,)) - bind(bessel_yn_op, (x,), (n + 1,))) / 2,
+    else _slope(bind(bessel_yn_op, (x,), (n - 1,)), bind(bessel_yn_op, (x,), (n + 1,))),
     samples=Samples([(((3, 2),), {"n": 0}), (((),), {"n": 2}), (((2,),), {"n": 1})], low=0.5, high=6.0),
     doc="The Bessel function of the second kind of order n.",
 )  # fmt: skip

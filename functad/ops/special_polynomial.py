@@ -12,6 +12,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError
 from functad.ops.arithmetic import pow
 from functad.ops.elementary import exp, log, log1p, sinc
+from functad.ops.halves import rounded_once
 from functad.ops.logic import isinf, where
 from functad.ops.operand import operands
 from functad.ops.rules import cast, zeros_like_op
@@ -98,7 +99,7 @@ def _shifted(name: str, fn: Callable[[Any, int], Any], at_one: float) -> Callabl
     shifted.__name__ = shifted.__qualname__ = name
     about = f"`{fn.__name__}` at 2 x - 1, for x between 0 and 1: orthogonal there with the weight moved along (as in torch)."
     shifted.__doc__ = f"{about}\n\n>>> import functad as fd\n>>> fd.special.{name}(1.0, 3).item()\n{at_one}\n"
-    return shifted
+    return rounded_once(shifted)
 
 
 shifted_chebyshev_polynomial_t = _shifted("shifted_chebyshev_polynomial_t", chebyshev_polynomial_t, 1.0)
@@ -151,6 +152,7 @@ def legendre_polynomial_p(x: Any, n: int) -> Any:
     )
 
 
+@rounded_once
 def spherical_bessel_j0(x: Any) -> Any:
     """The spherical Bessel function of the first kind of order 0, sin(x) / x; smooth at 0, and 0 at infinity.
 
@@ -162,6 +164,7 @@ def spherical_bessel_j0(x: Any) -> Any:
     return where(isinf(x), 0.0, sinc(x / math.pi))
 
 
+@rounded_once
 def boxcox(x: Any, lmbda: Any) -> Any:
     """The Box-Cox transform (x**lmbda - 1) / lmbda, and log(x) where lmbda is 0; smooth there. For x >= 0.
 
@@ -173,6 +176,7 @@ def boxcox(x: Any, lmbda: Any) -> Any:
     return _transformed(x, lmbda, 0, log)
 
 
+@rounded_once
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """`boxcox(1 + x, lmbda)`, precise for small x.
 
@@ -191,6 +195,7 @@ def _transformed(x: Any, lmbda: Any, end: int, logarithm: Callable[[Any], Any]) 
     return where(none, where(lmbda > 0, (power - 1) / where(lmbda > 0, lmbda, 1.0), -math.inf), y * exprel(lmbda * y))
 
 
+@rounded_once
 def inv_boxcox(y: Any, lmbda: Any) -> Any:
     """The x of which y is the `boxcox`: (1 + lmbda y)**(1 / lmbda), and exp(y) where lmbda is 0.
 
@@ -202,6 +207,7 @@ def inv_boxcox(y: Any, lmbda: Any) -> Any:
     return exp(y * log1p_ratio(lmbda * y))
 
 
+@rounded_once
 def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
     """`inv_boxcox(y, lmbda) - 1`, precise where it is small.
 

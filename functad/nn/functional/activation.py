@@ -11,6 +11,7 @@ from functad.keywords import explained
 from functad.nn.functional.checks import floats, number
 from functad.ops.activation import elu_op, hardtanh_op, squareplus_op
 from functad.ops.axes import normalize_axis
+from functad.ops.halves import rounded_once
 from functad.ops.logic import gate
 from functad.ops.operand import operand
 from functad.ops.transfer import stop_gradient
@@ -118,6 +119,7 @@ def relu_squared(x: Any) -> Any:
     return ops.square(relu(x))
 
 
+@rounded_once
 def prelu(x: Any, weight: Any) -> Any:
     """`x` where it is positive, else `weight * x`: one weight, or one for each channel (axis 1).
 
@@ -319,6 +321,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None, dtype: Any = None) ->
     return ops.log_softmax(_as(x, dtype), axis, where)
 
 
+@rounded_once
 @explained
 def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, axis: int = -1, key: Any = None) -> Any:
     """A sample from the Gumbel-softmax distribution (Jang 2016, Maddison 2016) with temperature `tau`.

@@ -9,13 +9,15 @@ import numpy as np
 
 from functad import dtypes, ops
 from functad.errors import DTypeError, ShapeError
-from functad.nn.functional.checks import floats, number, probability, wide
+from functad.nn.functional.checks import floats, number, probability
 from functad.nn.functional.dropout import dropout
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand
 
 __all__ = ["scaled_dot_product_attention"]
 
 
+@rounded_once
 def scaled_dot_product_attention(
     query: Any,
     key: Any,
@@ -30,8 +32,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     """`softmax(query @ key.mT * scale) @ value` (Attention is all you need, 2017).
 
-    A query that may attend to nothing gives 0, with gradient 0. Half types are multiplied in float32 up to the
-    weights, which are rounded once.
+    A query that may attend to nothing gives 0, with gradient 0. Half types are computed in float32 and rounded once.
 
     Args:
         query: shape (..., L, E).
@@ -54,18 +55,16 @@ def scaled_dot_product_attention(
     query, key, value = floats(where, query, key, value)
     groups = _check_shapes(where, query, key, value, enable_gqa)
     factor = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else number(where, "scale", scale)
-    dtype = query.dtype
     if groups > 1:
         query = _grouped(query, groups)
         key, value = ops.expand_dims(key, -3), ops.expand_dims(value, -3)
-    scores = ops.matmul(wide(query) * factor, ops.matrix_transpose(wide(key)))  # rounded once, at the end
+    scores = ops.matmul(query * factor, ops.matrix_transpose(key))
     if groups > 1:
         scores = _joined(scores)
     scores, kept = _masked(where, scores, attn_mask, is_causal)
     weights = ops.softmax(scores, -1, kept)
     if p:
         weights = dropout(weights, p, key=dropout_key)
-    weights = ops.astype(weights, dtype)
     out = ops.matmul(_grouped(weights, groups) if groups > 1 else weights, value)
     return _joined(out) if groups > 1 else out
 

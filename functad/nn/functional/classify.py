@@ -10,6 +10,7 @@ from functad import dtypes, ops
 from functad.dispatch import bind
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.nn.functional.checks import check_reduction, check_same_shape, classes, floats, known, number, reduced
+from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
 from functad.ops.logic import gate
 from functad.ops.loss import bce_logits_op, class_nll_op
@@ -54,6 +55,16 @@ def cross_entropy(
         raise ArgumentError(f"{where}: label_smoothing must be from 0 to 1, got {label_smoothing}.")
     input, axis = _logits(where, input)
     target = operand(target, input, where=where)
+    if (
+        weight is None and not smoothing and not dtypes.is_float(target.dtype)
+    ):  # one op, that reads half types as they are
+        return _cross_entropy(where, input, axis, target, None, ignore_index, reduction, smoothing)
+    return _rounded_cross_entropy(where, input, axis, target, weight, ignore_index, reduction, smoothing)
+
+
+def _cross_entropy(
+    where: str, input: Any, axis: int, target: Any, weight: Any, ignore_index: int, reduction: str, smoothing: float
+) -> Any:
     weight = None if weight is None else _class_weight(where, weight, input, axis)
     if dtypes.is_float(target.dtype):
         return _soft_cross_entropy(input, target, axis, weight, reduction, smoothing)
@@ -67,6 +78,9 @@ def cross_entropy(
     return _over_kept(loss, share, kept, there, reduction)
 
 
+_rounded_cross_entropy = rounded_once(_cross_entropy)
+
+
 def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """`-input` of the target's class, for log probabilities; the arguments are those of `cross_entropy`.
 
@@ -77,6 +91,12 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     where = "nll_loss"
     check_reduction(where, reduction)
     input, axis = _logits(where, input)
+    if weight is None:  # the elements are read as they are
+        return _nll_loss(where, input, axis, target, None, ignore_index, reduction)
+    return _rounded_nll_loss(where, input, axis, target, weight, ignore_index, reduction)
+
+
+def _nll_loss(where: str, input: Any, axis: int, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
     target, kept, there = _hard(where, input, operand(target, input, where=where), axis, ignore_index)
     loss = -_picked(input, target, axis)
     share = None
@@ -86,6 +106,10 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     return _over_kept(loss, share, kept, there, reduction)
 
 
+_rounded_nll_loss = rounded_once(_nll_loss)
+
+
+@rounded_once
 def multi_margin_loss(
     input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
 ) -> Any:
@@ -115,6 +139,7 @@ def multi_margin_loss(
     return reduced(loss, reduction)
 
 
+@rounded_once
 def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     """The sum of `max(0, 1 - input[right] + input[wrong])` over right and wrong classes, over the number of classes.
 
@@ -140,6 +165,7 @@ def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> 
     return reduced(ops.sum(gate(terms, counted), (-2, -1)) / input.shape[-1], reduction)
 
 
+@rounded_once
 def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`; `weight` multiplies each class.
 

@@ -12,6 +12,7 @@ from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.keywords import explained
 from functad.nn.functional.checks import check_reduction, floats, number, reduced, wide
 from functad.ops.axes import normalize_axis
+from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
 from functad.ops.operand import operand
 
@@ -21,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@rounded_once
 @explained
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between `x1` and `x2` along `axis`; both broadcast.
@@ -40,6 +42,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any
     return ops.astype(ops.sum(x1 * x2, axis) / (lengths[0] * lengths[1]), dtype)
 
 
+@rounded_once
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """The `p`-norm of `x1 - x2 + eps` along the last axis; both broadcast.
 
@@ -61,6 +64,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return length if x1.dtype.kind == "c" else ops.astype(length, x1.dtype)
 
 
+@rounded_once
 def pdist(x: Any, p: float = 2.0) -> Any:
     """The `p`-norm distances of all pairs of rows of `x`, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
@@ -81,6 +85,7 @@ def pdist(x: Any, p: float = 2.0) -> Any:
     return lengths if x.dtype.kind == "c" else ops.astype(lengths, x.dtype)
 
 
+@rounded_once
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     """The `p`-norm distances of all rows of `x1`, (..., P, D), from all rows of `x2`, (..., R, D), as (..., P, R).
 
@@ -102,6 +107,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     return lengths if x1.dtype.kind == "c" else ops.astype(lengths, x1.dtype)
 
 
+@rounded_once
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
     """`1 - cosine` where the target is 1, `max(0, cosine - margin)` where it is -1; shapes (N, D) and (N), or (D).
 
@@ -124,6 +130,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     return reduced(ops.where(target == 1, 1 - cosine, 0.0) + ops.where(target == -1, apart, 0.0), reduction)
 
 
+@rounded_once
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -150,6 +157,7 @@ def triplet_margin_loss(
     return _triplet("triplet_margin_loss", anchor, positive, negative, distance, margin, swap, reduction)
 
 
+@rounded_once
 def triplet_margin_with_distance_loss(
     anchor: Any,
     positive: Any,

@@ -10,6 +10,7 @@ from functad import ops
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 from functad.ops.contract import contract_op
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 from functad.ops.outside import filled, inside, is_known
 from functad.ops.plan import every_value
@@ -50,6 +51,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return out + b[0]
 
 
+@rounded_once
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """`input1 @ weight[k] @ input2 + bias[k]` for each output k, over the last axes.
 
@@ -169,6 +171,14 @@ def embedding_bag(
     index, table = _looked_up("embedding_bag", input, weight)
     row = _padding_row("embedding_bag", padding_idx, table)
     rows = _rows(table, index, "embedding_bag")
+    return _bagged(index, rows, row, offsets, mode, per_sample_weights, include_last_offset)
+
+
+@rounded_once
+def _bagged(
+    index: Any, rows: Any, row: int | None, offsets: Any, mode: str, per_sample_weights: Any, include_last_offset: bool
+) -> Any:
+    """The bags of `rows`, of which those at `row` count as absent."""
     if per_sample_weights is not None:
         factor = operand(per_sample_weights, rows, rows.dtype, "embedding_bag")
         if factor.shape != index.shape:

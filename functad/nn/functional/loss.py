@@ -22,6 +22,7 @@ from functad.nn.functional.checks import (
     weighted,
 )
 from functad.ops.elementary import difference
+from functad.ops.halves import rounded_once
 from functad.ops.loss import bce_logits_op, bce_op, huber_op
 from functad.ops.operand import operand
 from functad.ops.rules import zero_mul
@@ -34,6 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@rounded_once
 def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
     """`(input - target) ** 2`; with a `weight` for each element the mean is the weighted one.
 
@@ -47,6 +49,7 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = Non
     return weighted("mse_loss", ops.square(input - target), weight, reduction)
 
 
+@rounded_once
 def l1_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
     """`abs(input - target)`, whose derivative where they are equal is 0.
 
@@ -58,6 +61,7 @@ def l1_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None
     return weighted("l1_loss", abs(input - target), weight, reduction)
 
 
+@rounded_once
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Any:
     """Half the square of the difference up to `delta`, and a line of slope `delta` beyond (Huber 1964).
 
@@ -72,6 +76,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     return weighted("huber_loss", _huber(input - target, size), weight, reduction)
 
 
+@rounded_once
 def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Any:
     """`huber_loss` with `delta=beta` over `beta`: slope 1 far away; `l1_loss` for `beta=0` (Fast R-CNN, 2015).
 
@@ -93,6 +98,7 @@ def _huber(x: Any, size: float) -> Any:
 # --- two classes
 
 
+@rounded_once
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Any:
     """`-target * log(input) - (1 - target) * log(1 - input)` of probabilities; logarithms are at least -100.
 
@@ -115,6 +121,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction:
     return reduced(_times(where, bind(bce_op, (input, target)), weight), reduction)
 
 
+@rounded_once
 def binary_cross_entropy_with_logits(
     input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
 ) -> Any:
@@ -136,6 +143,7 @@ def binary_cross_entropy_with_logits(
     return reduced(_times(where, loss, weight), reduction)
 
 
+@rounded_once
 def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     """`log(1 + exp(-target * input))` for targets 1 and -1.
 
@@ -147,6 +155,7 @@ def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     return reduced(ops.softplus(-target * input), reduction)
 
 
+@rounded_once
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
     """`input` where the target is 1, `max(0, margin - input)` where it is -1.
 
@@ -159,6 +168,7 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction
     return reduced(ops.where(target == -1, 0.0, input) + ops.where(target == 1, 0.0, apart), reduction)
 
 
+@rounded_once
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
     """`max(0, margin - target * (input1 - input2))`: the target is 1 where `input1` should be larger, else -1.
 
@@ -177,6 +187,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
 # --- distributions
 
 
+@rounded_once
 def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
     """`target * (log(target) - input)`, the terms of a Kullback-Leibler divergence; `input` holds logarithms.
 
@@ -202,6 +213,7 @@ def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = 
     return reduced(loss, reduction)
 
 
+@rounded_once
 def poisson_nll_loss(
     input: Any, target: Any, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
 ) -> Any:
@@ -226,6 +238,7 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
+@rounded_once
 def gaussian_nll_loss(
     input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Any:

@@ -16,6 +16,7 @@ from functad.nn.functional.checks import floats, number
 from functad.nn.functional.pooling import adaptive_avg_pool
 from functad.nn.functional.spatial import fitting, integer, moves, per_axis
 from functad.ops.contract import contract_op
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand
 from functad.ops.pick import take_columns_op
 from functad.ops.resample import Resampling, cubic_weights, resampled
@@ -183,6 +184,7 @@ def grid_sample(
     return cast(ops.reshape(result, (*x.shape[:2], *out)), x.dtype)
 
 
+@rounded_once
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = None) -> Any:
     """The grid for `grid_sample` that an affine map of positions gives.
 
