@@ -13,7 +13,7 @@ from functad.device import Device, checked
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, FunctadError, ShapeError
 from functad.keywords import explained
-from functad.ops.axes import counted
+from functad.ops.axes import counted, several
 from functad.ops.operand import as_array, without_value
 from functad.tensor import Tensor
 
@@ -183,7 +183,7 @@ def full_like(x: Any, fill_value: complex, dtype: Any = None, device: Device | N
 def as_shape(shape: Shape, where: str) -> tuple[int, ...]:
     """A shape as a user writes it, checked."""
     try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else [shape]))
+        sizes = tuple(map(operator.index, several(shape)))
     except TypeError:
         raise ArgumentTypeError(
             f"{where}: a shape is an int or a tuple of ints, got {shape!r}.{without_value(shape)}"

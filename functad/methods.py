@@ -130,17 +130,17 @@ class Methods(Handle):
 
     # --- shape
 
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; one length may be -1."""
-        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
+        """The same elements in another shape; one length may be -1. They are read and filled by rows, for "F" by columns."""
+        return ops.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
-    def ravel(self) -> Tensor:
-        """The elements in one axis."""
-        return ops.reshape(self, -1)
+    def ravel(self, order: str = "C") -> Tensor:
+        """The elements in one axis, row by row ("C") or column by column ("F")."""
+        return ops.ravel(self, order)
 
-    def flatten(self) -> Tensor:
-        """The elements in one axis."""
-        return ops.reshape(self, -1)
+    def flatten(self, order: str = "C") -> Tensor:
+        """The elements in one axis, row by row ("C") or column by column ("F")."""
+        return ops.ravel(self, order)
 
     def transpose(self, *axes: Any) -> Tensor:
         """The axes in another order, reversed by default."""
@@ -341,7 +341,6 @@ class Methods(Handle):
 
 _TOO_MANY = {
     "repeat": "x.tile((m, n)) for all of it again, x.repeat(n, axis) for each entry",
-    "flatten": "x.reshape(x.shape[0], -1), or the layer nn.Flatten()",
 }
 for _name, _method in list(vars(Methods).items()):
     if inspect.isfunction(_method) and not _name.startswith("_"):

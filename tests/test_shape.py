@@ -453,3 +453,58 @@ def test_casts_saturate_and_integers_divide_by_zero_alike(device):
     assert x.astype("uint8").tolist() == [255, 0, 0, 255, 0]
     n = fd.tensor([5, -5, 0], device=device)
     assert (n // 0).tolist() == (n % 0).tolist() == [0, 0, 0]
+
+
+INTS = {
+    "transpose": lambda xp, x, ints: xp.transpose(x, ints([2, 0, 1])),
+    "x.transpose": lambda xp, x, ints: x.transpose(ints([2, 0, 1])),
+    "x.reshape": lambda xp, x, ints: x.reshape(ints([4, 6])),
+    "moveaxis": lambda xp, x, ints: xp.moveaxis(x, ints([0, 1]), ints([1, 2])),
+    "tile": lambda xp, x, ints: xp.tile(x, ints([2, 1, 1])),
+    "roll": lambda xp, x, ints: xp.roll(x, np.array([1, 2]), ints([0, 2])),
+    "broadcast_to": lambda xp, x, ints: xp.broadcast_to(x, ints([2, 2, 3, 4])),
+    "resize": lambda xp, x, ints: xp.resize(x, ints([5, 2])),
+    "expand_dims": lambda xp, x, ints: xp.expand_dims(x, tuple(ints([0, 2]))),
+    "fftn": lambda xp, x, ints: xp.fft.fftn(x, axes=ints([0, 2])).real,
+    "fftshift": lambda xp, x, ints: xp.fft.fftshift(x, axes=ints([1])),
+    "unravel_index": lambda xp, x, ints: xp.stack(xp.unravel_index(ints([3, 17]), ints([2, 3, 4]))),
+    "zeros": lambda xp, x, ints: xp.zeros(ints([2, 3])),
+}
+
+
+@pytest.mark.parametrize("name", INTS)
+@pytest.mark.parametrize("ints", [np.array, fd.tensor, lambda v: v], ids=["array", "tensor", "list"])
+def test_axes_and_lengths_may_be_arrays_of_ints(name, ints, device):
+    """Programs for NumPy compute them, and had each to be made a tuple first."""
+    x = draw(2, 3, 4)
+    want = INTS[name](np, x, np.array if name == "unravel_index" else lambda v: v)
+    found = INTS[name](fd.numpy, fd.tensor(x, device=device), ints)
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["C", "F", "A", "K"])
+def test_methods_take_an_order(order, device):
+    x = draw(2, 3, 4)
+    if order == "F":
+        want = (x.reshape((4, -1), order="F"), x.ravel(order="F"), x.flatten("F"))
+    else:
+        want = (x.reshape(4, -1), x.ravel(), x.flatten())
+    y = fd.tensor(x, device=device)
+    for found, expected in zip(
+        (y.reshape((4, -1), order=order), y.ravel(order=order), y.flatten(order)), want, strict=True
+    ):
+        np.testing.assert_array_equal(found.numpy(), expected)
+    slopes = fd.grad(lambda y: (y.reshape(4, 6, order=order) * fd.tensor(draw(4, 6), device=device)).sum())(y)
+    np.testing.assert_array_equal(slopes.numpy(), draw(4, 6).reshape(x.shape, order="F" if order == "F" else "C"))
+
+
+def test_an_order_that_is_none_says_what_else_was_meant():
+    with pytest.raises(errors.ArgumentError, match=r"order must be 'C' or 'F', got 1; to keep the first axis write"):
+        fd.ones((2, 3)).flatten(1)
+    with pytest.raises(errors.ArgumentError, match="order must be 'C' or 'F', got 'B'"):
+        fd.ones((2, 3)).reshape(6, order="B")
+
+
+def test_a_shape_that_is_computed_under_jit_says_why_it_cannot_be():
+    with pytest.raises(errors.ArgumentTypeError, match="those that decide shapes have to be"):
+        fd.jit(fd.numpy.reshape)(fd.ones((2, 3)), np.array([3, 2]))

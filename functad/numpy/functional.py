@@ -8,7 +8,7 @@ from typing import Any
 
 from functad import ops
 from functad.errors import ArgumentError, ShapeError
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import normalize_axis, several
 from functad.ops.operand import operand, operands
 from functad.transforms.vmap import vmap
 
@@ -43,7 +43,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
     [[10]]
     """
     a = operand(a, where="apply_over_axes")
-    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+    for axis in several(axes):
         axis = normalize_axis(axis, a.ndim, "apply_over_axes")
         out = operand(func(a, axis), a)
         a = out if out.ndim == a.ndim else ops.expand_dims(out, axis)

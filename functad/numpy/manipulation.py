@@ -11,7 +11,7 @@ from functad import dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named, refuse_out
-from functad.ops.axes import counted, normalize_axis
+from functad.ops.axes import counted, normalize_axis, several
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 
@@ -57,13 +57,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
     target = newshape if shape is None else shape
     if target is None:
         raise ArgumentTypeError("reshape: the new shape is missing; write reshape(x, shape).")
-    if isinstance(target, (Handle, np.ndarray)):
-        target = tuple(host(target, "reshape").tolist())
-    a = operand(a, where="reshape")
-    if _by_columns(order, "reshape"):
-        sizes = target if isinstance(target, (tuple, list)) else (target,)
-        return ops.transpose(ops.reshape(ops.transpose(a), tuple(reversed(sizes))))
-    return ops.reshape(a, target)
+    return ops.reshape(a, target, order)
 
 
 def ravel(a: Any, order: str = "C") -> Any:
@@ -73,14 +67,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     >>> fnp.ravel([[1, 2], [3, 4]], order="F").tolist()
     [1, 3, 2, 4]
     """
-    a = operand(a, where="ravel")
-    return ops.ravel(ops.transpose(a) if _by_columns(order, "ravel") else a)
-
-
-def _by_columns(order: str, where: str) -> bool:
-    if order not in ("C", "F", "A", "K"):
-        raise ArgumentError(f"{where}: order must be 'C' or 'F', got {order!r}.")
-    return order == "F"
+    return ops.ravel(a, order)
 
 
 def squeeze(a: Any, axis: Any = None) -> Any:
@@ -146,7 +133,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     [[1, 2], [3, 1]]
     """
     a = ops.ravel(operand(a, where="resize"))
-    given = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
+    given = several(new_shape)
     sizes = tuple([counted(n, "resize", "a length") for n in given])
     if any(n < 0 for n in sizes):
         raise ShapeError(f"resize: lengths are not negative, got {sizes}.")
@@ -434,5 +421,5 @@ def size(a: Any, axis: int | Sequence[int] | None = None) -> int:
     2
     """
     lengths = shape(a)
-    axes = range(len(lengths)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = range(len(lengths)) if axis is None else several(axis)
     return int(np.prod([lengths[normalize_axis(i, len(lengths), "size")] for i in axes], dtype=np.int64))

@@ -9,7 +9,7 @@ from typing import Any
 from functad import dtypes, ops
 from functad.errors import ArgumentError
 from functad.numpy.arguments import beside, refuse_out
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import normalize_axes, normalize_axis, several
 from functad.ops.cumulative import integers_widened
 from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
@@ -249,7 +249,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     else:
         a, weights = operands("average", "float", (a, weights))
         if weights._shape != a._shape:
-            given = axis if isinstance(axis, (tuple, list)) else (axis,)
+            given = several(axis)
             order = [normalize_axis(i, a.ndim, "average") for i in given] if axis is not None else []
             if weights._shape != tuple([a._shape[i] for i in order]):
                 raise ArgumentError(

@@ -18,7 +18,7 @@ from functad.errors import (
     ShapeError,
 )
 from functad.numpy.arguments import beside, host, named, refuse_out
-from functad.ops.axes import normalize_axis
+from functad.ops.axes import counted, normalize_axis, several
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.order import lexsort_op
@@ -285,7 +285,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     >>> [i.tolist() for i in fnp.unravel_index([3, 5], (2, 3))]
     [[1, 1], [0, 2]]
     """
-    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    sizes = tuple([counted(n, "unravel_index", "a length") for n in several(shape)])
     rest = position(operand(indices, where="unravel_index"))
     total = math.prod(sizes)
     rest = inside(ops.where(rest < 0, rest + total, rest), total, "raise", "unravel_index")

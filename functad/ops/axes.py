@@ -13,6 +13,13 @@ from functad.errors import ArgumentTypeError, AxisError, ShapeError
 from functad.ops.operand import without_value
 
 
+def several(given: Any) -> Any:
+    """One int or several, as a sequence: arrays and tensors of them count as lists do."""
+    if isinstance(given, (tuple, list, range)):
+        return given
+    return tuple(given) if getattr(given, "ndim", 0) == 1 else (given,)
+
+
 def normalize_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
     """`axis` (None for all, an int, or several) as sorted non-negative ints without repeats.
 
@@ -23,8 +30,7 @@ def normalize_axes(axis: Any, ndim: int, where: str) -> tuple[int, ...]:
         return tuple(range(ndim))
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = sorted(_normalize(a, ndim, where, axis) for a in given)
+    axes = sorted(_normalize(a, ndim, where, axis) for a in several(axis))
     for a, b in itertools.pairwise(axes):
         if a == b:
             raise ShapeError(

@@ -20,7 +20,7 @@ from functad.device import Device, checked
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.ops.arithmetic import conj
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import normalize_axes, normalize_axis, several
 from functad.ops.join import pad
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand, operands, without_value
@@ -357,7 +357,7 @@ def _sides(where: str, x: Any, s: Any, axes: Any) -> tuple[list[int | None], Axe
     """The lengths wanted along the axes (None where they are not given), and the axes."""
     if axes is None:
         axes = tuple(range(x.ndim)) if s is None else tuple(range(-len(s), 0))
-    given = axes if isinstance(axes, (tuple, list)) else (axes,)
+    given = several(axes)
     found = tuple([normalize_axis(a, x.ndim, where) for a in given])
     if len(set(found)) != len(found):
         raise ShapeError(f"{where}: axes={axes!r} names an axis of shape {x.shape} twice; transform it twice instead.")

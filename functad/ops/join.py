@@ -14,7 +14,7 @@ from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, AxisError, DTypeError, ShapeError
 from functad.keywords import explained
-from functad.ops.axes import counted, normalize_axis
+from functad.ops.axes import counted, normalize_axis, several
 from functad.ops.border import MODES, extend_op
 from functad.ops.op import Op, Residuals
 from functad.ops.operand import holds_tensors, operand, operands
@@ -256,7 +256,7 @@ def tile(x: Any, reps: Any) -> Any:
     [1, 2, 1, 2]
     """
     x = operand(x, where="tile")
-    times = [counted(r, "tile", "reps") for r in (reps if isinstance(reps, (tuple, list)) else (reps,))]
+    times = [counted(r, "tile", "reps") for r in several(reps)]
     if min(times, default=0) < 0:
         raise ArgumentError(f"tile: reps must not be negative, got {reps!r}.")
     ndim = max(len(times), x.ndim)

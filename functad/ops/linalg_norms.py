@@ -11,7 +11,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
 from functad.ops.arithmetic import abs as abs_
 from functad.ops.arithmetic import div
-from functad.ops.axes import normalize_axes, normalize_axis
+from functad.ops.axes import normalize_axes, normalize_axis, several
 from functad.ops.contract import matmul
 from functad.ops.extrema import max as max_
 from functad.ops.extrema import min as min_
@@ -97,7 +97,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
             )
         axes: Sequence[int] = tuple(range(x.ndim))
     else:
-        axes = [normalize_axis(a, x.ndim, "norm") for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+        axes = [normalize_axis(a, x.ndim, "norm") for a in several(axis)]
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ArgumentError(

@@ -95,7 +95,7 @@ def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:
 def without_value(shape: Any) -> str:
     """What to do about a tensor where a number of Python's is wanted, for a message; nothing if there is none."""
     parts = shape if isinstance(shape, (tuple, list)) else (shape,)
-    if not any(isinstance(n, Handle) and not n._shape for n in parts):
+    if not any(isinstance(n, Handle) and n.ndim < 2 for n in parts):
         return ""
     return (
         " Inside fd.jit and fd.vmap values are not known, and those that decide shapes have to be: pass such a number as a static "

@@ -10,7 +10,7 @@ from functad.dispatch import Handle
 from functad.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError
 from functad.ops.arithmetic import maximum, minimum, remainder
 from functad.ops.at import At
-from functad.ops.axes import counted, normalize_axes, normalize_axis
+from functad.ops.axes import counted, normalize_axes, normalize_axis, several
 from functad.ops.cumulative import cumsum
 from functad.ops.index import mask_select, take, take_along_axis, take_inside, unfold
 from functad.ops.join import stack, unstack
@@ -136,7 +136,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     [[0, 1, 2], [1, 2, 3]]
     """
     x = operand(x, where="sliding_window_view")
-    given = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    given = several(window_shape)
     sizes = [counted(n, "sliding_window_view", "a length") for n in given]
     if axis is None:
         axes: Any = tuple(range(x.ndim))

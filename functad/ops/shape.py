@@ -10,8 +10,8 @@ import numpy as np
 
 from functad import dtypes
 from functad.dispatch import Handle, base_backend, bind
-from functad.errors import ArgumentTypeError, ShapeError
-from functad.ops.axes import counted, normalize_axes, normalize_axis
+from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.ops.axes import counted, normalize_axes, normalize_axis, several
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, without_value
 from functad.ops.rules import broadcast, broadcast_to_op, cast_op, linear, reshape_op, shift_axis
@@ -83,8 +83,8 @@ def unchanged(x: Any) -> Any:
     return bind(cast_op, (x,), (x._dtype,)) if x.is_require_grad else x
 
 
-def reshape(x: Any, shape: Any) -> Any:
-    """The same elements in row-major order in another shape; one length may be -1.
+def reshape(x: Any, shape: Any, order: str = "C") -> Any:
+    """The same elements in another shape, row by row ("C") or column by column ("F"); one length may be -1.
 
     Raises `ShapeError` if the sizes differ.
 
@@ -94,6 +94,8 @@ def reshape(x: Any, shape: Any) -> Any:
     """
     x = operand(x, where="reshape")
     target = _sizes(shape, "reshape")
+    if order != "C" and _by_columns(order, "reshape"):
+        return transpose(reshape(transpose(x), target[::-1]))
     unknown = [i for i, n in enumerate(target) if n < 0]
     if unknown:
         known = _size(n for n in target if n >= 0)
@@ -116,14 +118,25 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     return x if x._shape == shape else bind(reshape_op, (x,), (shape,))
 
 
-def ravel(x: Any) -> Any:
-    """The elements in one axis, in row-major order.
+def ravel(x: Any, order: str = "C") -> Any:
+    """The elements in one axis, row by row ("C") or column by column ("F").
 
     >>> import functad as fd
     >>> fd.ops.ravel(fd.ones((2, 3))).shape
     (6,)
     """
-    return reshape(x, -1)
+    return reshape(transpose(x) if order != "C" and _by_columns(order, "ravel") else x, -1)
+
+
+def _by_columns(order: Any, where: str) -> bool:
+    if not isinstance(order, str) or order not in ("C", "F", "A", "K"):
+        more = (
+            ""
+            if isinstance(order, str)
+            else "; to keep the first axis write x.reshape(x.shape[0], -1), or the layer nn.Flatten()"
+        )
+        raise ArgumentError(f"{where}: order must be 'C' or 'F', got {order!r}{more}.")
+    return order == "F"
 
 
 def transpose(x: Any, axes: Any = None) -> Any:
@@ -140,7 +153,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     if axes is None:
         order = tuple(range(ndim - 1, -1, -1))
     else:
-        given = axes if isinstance(axes, (tuple, list)) else (axes,)
+        given = several(axes)
         order = tuple([normalize_axis(a, ndim, "transpose") for a in given])
         if len(order) != ndim or len(set(order)) != ndim:
             swap = (
@@ -192,8 +205,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """
     x = operand(x, where="moveaxis")
     sources, targets = (
-        [normalize_axis(a, x.ndim, "moveaxis") for a in (given if isinstance(given, (tuple, list)) else (given,))]
-        for given in (source, destination)
+        [normalize_axis(a, x.ndim, "moveaxis") for a in several(given)] for given in (source, destination)
     )
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
         raise ShapeError(
@@ -233,8 +245,8 @@ def expand_dims(x: Any, axis: Any) -> Any:
     (1, 2, 3, 1)
     """
     x = operand(x, where="expand_dims")
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = normalize_axes(tuple(given), x.ndim + len(given), "expand_dims")
+    given = tuple(several(axis))
+    axes = normalize_axes(given, x.ndim + len(given), "expand_dims")
     lengths = iter(x.shape)
     return reshape(x, [1 if i in axes else next(lengths) for i in range(x.ndim + len(axes))])
 
@@ -383,8 +395,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     x = operand(x, where="roll")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [normalize_axis(a, x.ndim, "roll") for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    shifts = [_shift(s, x) for s in (shift if isinstance(shift, (tuple, list)) else (shift,))]
+    axes = [normalize_axis(a, x.ndim, "roll") for a in several(axis)]
+    shifts = [_shift(s, x) for s in ((shift,) if isinstance(shift, Handle) else several(shift))]
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ShapeError(f"roll: shift={shift!r} and axis={axis!r} must have as many entries, or one.")
     if not axes or not shifts:
@@ -440,7 +452,7 @@ def copy(x: Any) -> Any:
 
 def _sizes(shape: Any, where: str) -> tuple[int, ...]:
     try:
-        return tuple([operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))])
+        return tuple([operator.index(n) for n in several(shape)])
     except TypeError:
         raise ArgumentTypeError(
             f"{where}: a shape is an int or a tuple of ints, got {shape!r}.{without_value(shape)}"
