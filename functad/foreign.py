@@ -75,7 +75,6 @@ INSTEAD: dict[str, str] = {
     "put": "x.at[indices].set(values)",
     "resize": "fd.numpy.resize(x, shape)",
     "flat": "x.ravel()",
-    "fill": "x = fd.full_like(x, value)",
     **dict.fromkeys(("base", "flags", "setflags", "strides"), "x itself: tensors are immutable and have no strides"),
     "tofile": "x.numpy().tofile(path), or fd.save",
     "mm": "x @ y",
