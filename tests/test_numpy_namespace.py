@@ -527,6 +527,37 @@ def test_lists_of_tensors_are_joined_where_that_is_asked_for():
         fnp.asarray([a, fd.ones(2)])
 
 
+NUMBERS = {  # a function of two numbers written with a list of them, and its derivative at 3
+    "mean": (lambda x: fnp.mean([x, x + 2]), 1.0),
+    "sum": (lambda x: fnp.sum([x, x * x, 2.0]), 7.0),
+    "var": (lambda x: fnp.var([x, 3 * x]), 6.0),
+    "norm": (lambda x: fnp.linalg.norm([3 * x, 4 * x]), 5.0),
+    "append": (lambda x: fnp.append([1.0, x], [x]).sum(), 2.0),
+    "nested": (lambda x: fnp.max([[x, 1.0], [2 * x, 5.0]], axis=1).sum(), 3.0),
+    "dot": (lambda x: fnp.dot([x, 1.0], [x, 2.0]), 6.0),
+    "beside a tensor": (lambda x: (fd.ones(2) * [x, 2.0] + [0, x]).sum(), 2.0),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_lists_of_numbers_may_hold_0d_tensors(name, device):
+    """`np.mean([f(x) for x in xs])` is how programs for NumPy are written, and was refused."""
+    f, slope = NUMBERS[name]
+    x = fd.tensor(3.0, device=device)
+    with fd.set_default_device(device):
+        assert fd.grad(f)(x).item() == pytest.approx(slope)
+        assert fd.jit(fd.grad(f))(x).item() == pytest.approx(slope)
+        assert fd.vmap(fd.grad(f))(fd.tensor([3.0, 3.0])).tolist() == pytest.approx([slope] * 2)
+
+
+def test_a_tuple_of_0d_tensors_is_no_operand():
+    """It is what a function returns beside its loss."""
+    with pytest.raises(
+        fd.errors.ArgumentTypeError, match=r"mean: an argument is a tuple of 2 tensors, of shape \(\), \(\)"
+    ):
+        fnp.mean((fd.tensor(1.0), fd.tensor(2.0)))
+
+
 OPERANDS = {
     "add": lambda a, two: a + two,
     "add, on the left": lambda a, two: two + a,

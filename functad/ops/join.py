@@ -17,7 +17,7 @@ from functad.keywords import explained
 from functad.ops.axes import counted, normalize_axis, several
 from functad.ops.border import MODES, extend_op
 from functad.ops.op import Op, Residuals
-from functad.ops.operand import holds_tensors, operand, operands
+from functad.ops.operand import JOIN, holds_tensors, operand, operands
 from functad.ops.rules import broadcast, custom, linear, masked_mul, shift_axis
 from functad.ops.scatter import gather_op
 from functad.ops.shape import atleast_1d, atleast_2d, atleast_3d, fixed, on_rows, ravel, reshape, unchanged
@@ -351,6 +351,9 @@ def joined(xs: Any) -> Any:
         return stack([join(y) for y in x]) if isinstance(x, (list, tuple)) else next(parts)
 
     return join(xs)
+
+
+JOIN.append(joined)
 
 
 def _several(xs: Any, where: str) -> list[Any]:

@@ -30,6 +30,8 @@ def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "
             return x
         _check_real(x._dtype.kind, dtype, where)
         return x.astype(dtype)  # type: ignore[attr-defined]  # Tensor's
+    if type(x) is list and _lists_numbers(x):
+        return operand(JOIN[0](x), like, dtype, where)
     base = base_backend(like) if like is not None else Device.default().base
     if isinstance(x, dtypes.SCALARS):
         if dtype is not None and isinstance(x, complex):
@@ -47,6 +49,27 @@ def _check_real(kind: str, dtype: DType, where: str) -> None:
 def holds_tensors(x: Any) -> bool:
     """Whether a nested list holds a tensor."""
     return any(isinstance(y, Handle) or (isinstance(y, (list, tuple)) and holds_tensors(y)) for y in x)
+
+
+JOIN: list[Any] = []
+"""The function that makes one tensor of nested lists, once there is one."""
+
+
+def _lists_numbers(xs: list[Any]) -> bool:
+    """Whether nested lists hold nothing but numbers, some of them 0-d tensors: no layer returns its results so."""
+    found = False
+    for x in xs:
+        if isinstance(x, Handle):
+            if x._shape:
+                return False
+            found = True
+        elif type(x) is list:
+            if not _lists_numbers(x):
+                return False
+            found = True
+        elif not isinstance(x, (*dtypes.SCALARS, np.generic)):
+            return False
+    return found
 
 
 def as_array(x: Any, where: str) -> Any:
