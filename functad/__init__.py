@@ -56,6 +56,7 @@ from functad.gradients import Gradients as Gradients
 from functad.gradients import Reason as Reason
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
+from functad.keywords import explain as _explain
 from functad.module import Module as Module
 from functad.module import ParamGroup as ParamGroup
 from functad.module import field as field
@@ -101,6 +102,8 @@ from functad.transforms.vjp import vjp as vjp
 from functad.transforms.vmap import vmap as vmap
 
 __version__ = "0.1.0"
+
+_explain(globals())
 
 _TAKEN = ("errors", "numpy", "op", "ops", "random", "testing")
 """Modules that `from functad import *` does not bring: other packages have these names."""

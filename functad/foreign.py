@@ -426,7 +426,7 @@ IN_MODULES = {
         "eval_hermitenorm": "fd.special.hermite_polynomial_he(x, n)",
         "eval_laguerre": "fd.special.laguerre_polynomial_l(x, n)",
         "eval_legendre": "fd.special.legendre_polynomial_p(x, n)",
-        "jn": "fd.special.bessel_jn(x, v=n)",
+        "jn": "fd.special.bessel_jn(n, x)",
         "yn": "fd.special.bessel_yn(n, x)",
         "chdtr": "fd.special.gammainc(v / 2, x / 2)",
         "pdtr": "fd.special.gammaincc(k + 1, m)",

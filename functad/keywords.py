@@ -7,16 +7,20 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from functad.errors import ArgumentTypeError
+from functad.foreign_arguments import OF, SAME
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)$")
 _COUNT = re.compile(r"takes .*positional arguments? but .*given$")
+_TWICE = re.compile(r"got multiple values for argument '(\w+)'")
+_PLACED = re.compile(r"got some positional-only arguments passed as keyword arguments: '(.*)'$")
 
 _INSTEAD = {
     "dim": "axis=",
@@ -105,35 +109,81 @@ def better_error(
         instead = _advice(what, found[1], taken)
         if instead is not None:
             return ArgumentTypeError(f"{what}: there is no argument {found[1]!r}; write {instead}.")
-        return None if taken is None else ArgumentTypeError(f"{what}: {found[0]}{_listed(taken)}.")
+        return (
+            None if taken is None else ArgumentTypeError(f"{what}: {found[0]}{_near(found[1], taken)}{_listed(taken)}.")
+        )
     gone = _MISSING.search(str(error))
     if gone is not None:
         if missing is not None:
             return ArgumentTypeError(f"{what}: {missing}.")
         return ArgumentTypeError(f"{what}: the argument{'s' if ' and ' in gone[1] else ''} {gone[1]} must be given.")
-    if too_many is not None and _COUNT.search(str(error)):
-        return ArgumentTypeError(f"{what}: too many arguments; write {too_many}.")
+    if _COUNT.search(str(error)):
+        if too_many is not None:
+            return ArgumentTypeError(f"{what}: too many arguments; write {too_many}.")
+        return (
+            None
+            if taken is None
+            else ArgumentTypeError(f"{what}: more arguments by position than it takes{_form(taken)}.")
+        )
+    if (twice := _TWICE.search(str(error))) is not None and taken is not None:
+        instead = OF.get((what, twice[1]))
+        hint = f"; write {instead}" if instead else _form(taken)
+        return ArgumentTypeError(f"{what}: the argument {twice[1]!r} is given by position and by name{hint}.")
+    if (placed := _PLACED.search(str(error))) is not None and taken is not None:
+        return ArgumentTypeError(f"{what}: the arguments {placed[1]} are given by position, not by name{_form(taken)}.")
     return None
 
 
 def _advice(what: str, name: str, taken: Callable[[], inspect.Signature] | None) -> str | None:
     """What to write instead of an argument; not another that the function does not take either, as a layer no rate."""
-    instead = _OF.get((what, name)) or _INSTEAD.get(name)
-    if instead is None or taken is None or not instead.removesuffix("=").isidentifier():
+    if (special := _OF.get((what, name)) or OF.get((what, name))) is not None:
+        return special
+    instead = _INSTEAD.get(name)
+    known = None if taken is None else _known(taken)
+    if known is None:
         return instead
+    alike = next((names for names in SAME if name in names and not set(names).isdisjoint(known)), ())
+    ours = next((other for other in alike if other in known), None)
+    plain = instead is not None and instead.removesuffix("=").isidentifier()
+    if plain and instead.removesuffix("=") in known:  # type: ignore[union-attr]
+        return instead
+    return f"{ours}=" if ours is not None else None if plain else instead
+
+
+def _known(taken: Callable[[], inspect.Signature]) -> list[str] | None:
+    """The arguments that a function takes by name; None where that is not known."""
     try:
-        return instead if instead.removesuffix("=") in taken().parameters else None
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return [p.name for p in taken().parameters.values() if p.kind in kinds and p.name != "self"]
     except (TypeError, ValueError, AttributeError):
-        return instead
+        return None
+
+
+def _near(name: str, taken: Callable[[], inspect.Signature]) -> str:
+    near = difflib.get_close_matches(name, _known(taken) or (), 1, 0.7)
+    return f"; did you mean {near[0]!r}" if near else ""
+
+
+def _form(taken: Callable[[], inspect.Signature]) -> str:
+    """How a function is called, for a message."""
+    try:
+        found = taken()
+    except (TypeError, ValueError, AttributeError):
+        return ""
+    bare = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
+    return (
+        f"; its arguments are {found.replace(parameters=bare, return_annotation=found.empty)}"
+        if bare
+        else "; it takes none"
+    )
 
 
 def _listed(taken: Callable[[], inspect.Signature]) -> str:
     """The arguments that a function takes, for a message."""
-    try:
-        known = [p.name for p in taken().parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    except (TypeError, ValueError, AttributeError):
+    known = _known(taken)
+    if known is None:
         return ""
-    return f"; the arguments are {', '.join(x for x in known if x != 'self')}"
+    return f"; the arguments are {', '.join(known)}" if known else "; it takes none by name"
 
 
 def no_argument(what: str, name: str, known: list[str], otherwise: str) -> ArgumentTypeError:
@@ -181,13 +231,14 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
     if (again := getattr(fn, "again", None)) is not None:  # a wrapper, which the error would come through
         made: F = again(explained(fn.__wrapped__, too_many, missing))  # type: ignore[attr-defined]
         return made
+    name = getattr(getattr(fn, "func", fn), "__name__", "the function")  # of a partial
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
         except TypeError as error:
-            better = better_error(error, fn.__name__, too_many, missing, lambda: inspect.signature(fn))
+            better = better_error(error, name, too_many, missing, lambda: inspect.signature(fn))
             if better is None:
                 raise
         raise better
@@ -195,11 +246,8 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
     return call  # type: ignore[return-value]
 
 
-AXES = frozenset({"axis", "axes", "keepdims"})
-
-
-def explain(names: dict[str, Any], having: frozenset[str] | None = AXES) -> None:
-    """Let the functions of a module that have one of some arguments (None: all) refuse another library's so.
+def explain(names: dict[str, Any], only: Sequence[str] = ()) -> None:
+    """Let the functions of a module (all, or `only` some) refuse another library's arguments so.
 
     One of the module's own files is replaced there too; one of another package is left there as it is,
     and the new one says that it is from here. So each is found, by pickle, where it is said to be.
@@ -211,11 +259,35 @@ def explain(names: dict[str, Any], having: frozenset[str] | None = AXES) -> None
             continue
         if hasattr(value, "__wrapped__") and (not hasattr(value, "again") or hasattr(value.__wrapped__, "__wrapped__")):
             continue
-        if value not in made and (having is None or not having.isdisjoint(inspect.signature(value).parameters)):
+        if only and name not in only:
+            continue
+        if value not in made:
             made[value] = new = explained(value)
             home = vars(sys.modules[value.__module__])
-            if f"{value.__module__}.".startswith(f"{here}.") and home.get(new.__name__) is value:
+            if here != "functad" and f"{value.__module__}.".startswith(f"{here}.") and home.get(new.__name__) is value:
                 home[new.__name__] = new
             else:
                 new.__module__, new.__qualname__ = here, name
-        names[name] = made.get(value, value)
+        names[name] = made[value]
+
+
+def explain_methods(kind: type, too_many: Mapping[str, str] = MappingProxyType({})) -> None:
+    """The same for the methods of a class."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_") and not hasattr(method, "__wrapped__"):
+            told = explained(method, too_many.get(name))
+            setattr(kind, name, _alone(method, told) if _takes_self_alone(method) else told)
+
+
+def _takes_self_alone(method: Callable[..., Any]) -> bool:
+    return list(inspect.signature(method).parameters) == ["self"]
+
+
+def _alone(method: F, told: F) -> F:
+    """`told`, of a method without arguments: less in the way of a call."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return told(self, *args, **kwargs) if args or kwargs else method(self)
+
+    return call  # type: ignore[return-value]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from functad import ops
 from functad.dispatch import Handle
-from functad.keywords import explained
+from functad.keywords import explain_methods
 from functad.ops.search import searchsorted
 
 if TYPE_CHECKING:
@@ -342,6 +341,4 @@ class Methods(Handle):
 _TOO_MANY = {
     "repeat": "x.tile((m, n)) for all of it again, x.repeat(n, axis) for each entry",
 }
-for _name, _method in list(vars(Methods).items()):
-    if inspect.isfunction(_method) and not _name.startswith("_"):
-        setattr(Methods, _name, explained(_method, _TOO_MANY.get(_name)))
+explain_methods(Methods, _TOO_MANY)

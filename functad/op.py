@@ -29,6 +29,7 @@ function `fd.custom_vjp`.)
 >>> fd.testing.check_op(cube, properties=["adjoint", "numeric", "memory"])
 """
 
+from functad.keywords import explain as _explain
 from functad.ops.op import Cost as Cost
 from functad.ops.op import Op as Op
 from functad.ops.op import Samples as Samples
@@ -39,3 +40,5 @@ from functad.ops.rules import multilinear as multilinear
 from functad.ops.rules import nondiff as nondiff
 from functad.ops.rules import product as product
 from functad.ops.rules import reduction as reduction
+
+_explain(globals())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from functad import ops
 from functad.dispatch import Handle
+from functad.keywords import explain_methods
 
 if TYPE_CHECKING:
     from functad.tensor import Tensor
@@ -421,3 +422,6 @@ class Operators(Handle):  # noqa: PLW1641  # Tensor says that it has no hash
     def arctan2(self, other: Any) -> Tensor:
         """The angle of the point (y, x)."""
         return ops.arctan2(self, other)
+
+
+explain_methods(Operators)

@@ -12,9 +12,13 @@
 from typing import TYPE_CHECKING
 
 from functad.hints import missing_name
+from functad.keywords import explain
 from functad.ops.quantize import QuantScheme, QuantTensor, quantize, quantize_dynamic
 
 __all__ = ["QuantScheme", "QuantTensor", "quantize", "quantize_dynamic"]
+
+
+explain(globals(), __all__)
 
 
 def __dir__() -> list[str]:

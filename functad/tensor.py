@@ -21,7 +21,7 @@ from functad.errors import (
 )
 from functad.habits import Count, Foreign, Grad, Hosts, unsettable
 from functad.hints import foreign_names, settings
-from functad.keywords import explained
+from functad.keywords import explain_methods, explained
 from functad.levels import BASE
 from functad.methods import Methods
 from functad.operators import Operators
@@ -370,6 +370,7 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
         return repr(self)
 
 
+explain_methods(Tensor)
 for _name, _texts in foreign_names(Tensor).items():
     setattr(Tensor, _name, Foreign(*_texts))
 for _name, _text in settings(Tensor).items():  # assigning to what is there

@@ -19,6 +19,7 @@ import optree
 from functad.dispatch import Handle
 from functad.errors import StructureError
 from functad.hints import missing_name
+from functad.keywords import explain
 
 __all__ = ["flatten", "is_leaf", "leaves", "map", "paths", "register", "unflatten"]
 
@@ -278,6 +279,9 @@ def match(structure: Structure, tree: Any, where: str) -> list[Any]:
 def flatten_as_jax(tree: Any) -> tuple[list[Any], Any]:
     """The leaves of a pytree of JAX, with tensors as leaves, and its structure."""
     return jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Handle))
+
+
+explain(globals(), __all__)
 
 
 def __dir__() -> list[str]:

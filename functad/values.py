@@ -9,6 +9,7 @@ import numpy as np
 from functad import protocols
 from functad.dispatch import Handle, base_tensor, reads, tracing
 from functad.errors import ArgumentTypeError, ConcreteValueError, ShapeError
+from functad.keywords import explain_methods
 
 if TYPE_CHECKING:
     from typing import Self
@@ -173,3 +174,6 @@ class Values(Handle):
         """The array of the base backend that holds its elements."""
         self._note_read()
         return base_tensor(self._concrete(what))._value
+
+
+explain_methods(Values)

@@ -207,7 +207,7 @@ REFUSED = {
     "with Device": (lambda h: fd.Device.cpu().__enter__(), "write with fd.set_default_device(device): ..."),
     "fnp.transpose(dims=)": (
         lambda h: fd.numpy.transpose(h.x, dims=(1, 0)),
-        "transpose: got an unexpected keyword argument 'dims'; the arguments are a, axes",
+        "transpose: there is no argument 'dims'; write axes=.",
     ),
     "fnp.linalg.norm(dim=)": (lambda h: fd.numpy.linalg.norm(h.x, dim=1), "write axis="),
     "fnp.fft.fft(dim=)": (lambda h: fd.numpy.fft.fft(h.x, dim=1), "write axis="),

@@ -20,6 +20,7 @@ from functad.creation import Shape, as_shape, eye, full, ones, tensor, zeros
 from functad.device import Device
 from functad.errors import ArgumentError, ShapeError
 from functad.hints import missing_name
+from functad.keywords import explain
 from functad.nn import parameters
 from functad.ops import where
 from functad.tensor import Tensor
@@ -367,6 +368,9 @@ def _two(where: str, shape: Shape) -> tuple[int, int]:
     if len(sizes) != 2:
         raise ShapeError(f"init.{where}: a shape of two axes is needed, got {sizes}.")
     return sizes[0], sizes[1]
+
+
+explain(globals(), __all__)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 from functad import dtypes, ops
 from functad.dispatch import Handle
 from functad.errors import DTypeError
-from functad.numpy.arguments import refuse_out
+from functad.keywords import no_argument
+from functad.numpy.arguments import IGNORED, refuse_out
 from functad.ops.operand import operand, operands
 from functad.ops.shape import unchanged
 
@@ -91,6 +92,9 @@ def clip(
     [0.0, 0.5, 1.0]
     """
     refuse_out(out, "clip")
+    for name in layout:
+        if name not in IGNORED:
+            raise no_argument("clip", name, ["min", "max", "a_min", "a_max"], "the arguments are a, min, max")
     low, high = a_min if min is None else min, a_max if max is None else max
     like = next((v for v in (a, low, high) if isinstance(v, Handle)), None)
     a = operand(a, like, where="clip")

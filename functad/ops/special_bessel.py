@@ -105,12 +105,14 @@ def bessel_jn(n: int, x: Any) -> Any:
     >>> round(fd.special.bessel_jn(2, 1.0).item(), 5)
     0.1149
     """
-    return bind(bessel_jn_op, operands("bessel_jn", "float", (x,)), (whole_order("bessel_jn", n),))
+    return bind(bessel_jn_op, operands("bessel_jn", "float", (x,)), (whole_order("bessel_jn", n, x),))
 
 
-def whole_order(where: str, n: Any) -> int:
-    """The order of a function that has it for whole numbers alone."""
-    if not hasattr(n, "__int__") or int(n) != n or n < 0:
+def whole_order(where: str, n: Any, x: Any = None) -> int:
+    """The order of a function of `x` that has it for whole numbers alone."""
+    if isinstance(x, int) and getattr(n, "ndim", False):
+        raise ArgumentError(f"{where}: the order comes first; write {where}({x}, x).")
+    if not hasattr(n, "__int__") or getattr(n, "ndim", False) or int(n) != n or n < 0:
         raise ArgumentError(f"{where}: the order n must be an int of at least 0, got {n!r}.")
     return int(n)
 

@@ -290,4 +290,4 @@ def bessel_yn(n: int, x: Any) -> Any:
     >>> round(fd.special.bessel_yn(2, 1.0).item(), 5)
     -1.65068
     """
-    return bind(bessel_yn_op, operands("bessel_yn", "float", (x,)), (whole_order("bessel_yn", n),))
+    return bind(bessel_yn_op, operands("bessel_yn", "float", (x,)), (whole_order("bessel_yn", n, x),))

@@ -11,6 +11,7 @@ transformation are here by name too. Needs the extra `functad[optim]`.
 from typing import Any as _Any
 
 from functad.hints import listed as _listed
+from functad.keywords import explain as _explain
 from functad.optim.build import chain as chain
 from functad.optim.build import clip_by_norm as clip_by_norm
 from functad.optim.build import clip_by_value as clip_by_value
@@ -24,6 +25,8 @@ from functad.optim.gradients import MissingGradientsWarning as MissingGradientsW
 from functad.optim.gradients import global_norm as global_norm
 from functad.optim.optimizer import Optimizer as Optimizer
 from functad.optim.state import OptState as OptState
+
+_explain(globals())
 
 
 def __getattr__(name: str) -> _Any:

@@ -64,7 +64,7 @@ from functad.random.keys import key as key
 from functad.random.keys import seed as seed
 from functad.random.keys import split as split
 
-_explain(globals(), having=None)
+_explain(globals())
 
 
 def __dir__() -> list[str]:

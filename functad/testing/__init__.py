@@ -10,9 +10,13 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from functad.keywords import explain
 from functad.testing.check import check_grads, check_op
 
 __all__ = ["check_grads", "check_op", "strategies"]
+
+
+explain(globals(), __all__)
 
 
 def __dir__() -> list[str]:

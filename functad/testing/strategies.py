@@ -16,6 +16,7 @@ from functad import dtypes as _dtypes
 from functad.creation import tensor
 from functad.device import Device
 from functad.errors import ArgumentError, MissingDependencyError
+from functad.keywords import explain
 from functad.tensor import Tensor
 
 try:
@@ -194,3 +195,6 @@ def _some(found: Sequence[Any], low: float, high: float, kinks: Sequence[float])
             "the range or lower gap."
         )
     return found
+
+
+explain(globals(), __all__)

@@ -10,6 +10,7 @@ import typing as _typing
 
 from functad.hints import listed as _listed
 from functad.hints import missing_name as _missing_name
+from functad.keywords import explain as _explain
 from functad.nn.functional.activation import *  # each family lists its names in __all__
 from functad.nn.functional.attention import *
 from functad.nn.functional.classify import *
@@ -24,6 +25,8 @@ from functad.nn.functional.norm import *
 from functad.nn.functional.padding import *
 from functad.nn.functional.pools import *
 from functad.nn.functional.sampling import *
+
+_explain(globals())
 
 
 def __dir__() -> list[str]:

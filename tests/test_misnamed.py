@@ -1,0 +1,90 @@
+"""Calls with other libraries' names: every public function, and every tensor, says what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+import functad as fd
+import functad.numpy as fnp
+from functad.errors import ArgumentTypeError
+from functad.nn import functional as F
+from functad.testing import strategies
+
+MODULES = (
+    *(fd, fnp, fnp.linalg, fnp.fft, fd.special, F, fd.random, fd.tree, fd.nn.init, fd.op, fd.quant, fd.testing),
+    strategies,
+)
+X = fd.ones((3, 3))
+KEY = fd.random.key(0)
+
+
+def functions(module):
+    return [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name))]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_function_explains_an_argument_it_does_not_take(module):
+    silent = []
+    for name in functions(module):
+        fn = getattr(module, name)
+        if isinstance(fn, type) or name in ("strict_ieee", "fromfunction", "apply_along_axis"):
+            continue
+        try:
+            fn(no_such_argument=1)
+        except fd.FunctadError:
+            continue
+        except TypeError as error:
+            silent.append((name, str(error)))
+        else:
+            silent.append((name, "took it"))
+    assert not silent
+
+
+def test_every_method_explains_an_argument_it_does_not_take():
+    silent = []
+    for name in functions(fd.Tensor):
+        if isinstance(vars(fd.Tensor).get(name), (property, staticmethod)) or name == "grad":
+            continue
+        try:
+            getattr(X, name)(no_such_argument=1)
+        except fd.FunctadError:
+            continue
+        except TypeError as error:
+            silent.append((name, str(error)))
+    assert not silent
+
+
+ARGUMENTS = {
+    "solve_triangular(upper=)": (
+        lambda: fnp.linalg.solve_triangular(X, X, upper=True),
+        "write lower=False for upper=True",
+    ),
+    "svd(some=)": (lambda: fnp.linalg.svd(X, some=True), "write full_matrices=False for some=True"),
+    "conv2d(data_format=)": (lambda: F.conv2d(X, X, data_format="NHWC"), "channels come before space"),
+    "tensors(dtypes=)": (lambda: strategies.tensors(dtypes=1), "write dtype="),
+    "bessel_jn(x, v=)": (lambda: fd.special.bessel_jn(X, v=3), r"write bessel_jn\(n, x\)"),
+    "bessel_jn(x, n)": (lambda: fd.special.bessel_jn(X, 2), r"write bessel_jn\(2, x\)"),
+    "categorical(probs=)": (lambda: fd.random.categorical(KEY, probs=X), r"categorical\(key, fd.numpy.log\(probs\)\)"),
+    "gamma(scale=)": (lambda: fd.random.gamma(KEY, 1.0, scale=2), r"scale \* fd.random.gamma\(key, a, shape\)"),
+    "uniform(low=)": (lambda: fd.random.uniform(KEY, low=0.0), "write minval="),
+    "attention(key=)": (lambda: F.scaled_dot_product_attention(X, X, X, dropout_p=0.5, key=KEY), "write dropout_key="),
+    "dropout(rate=)": (lambda: F.dropout(X, rate=0.5), "write p="),
+    "linspace(steps=)": (lambda: fd.linspace(0, 1, steps=4), "write num="),
+    "histogram(bin=)": (lambda: fnp.histogram(X, bin=3), "did you mean 'bins'"),
+    "clip(a_mn=)": (lambda: fnp.clip(X, a_mn=3), "did you mean 'a_min'"),
+    "exp(out=)": (lambda: X.exp(out=X), "use what it returns"),
+    "exp(1)": (lambda: X.exp(1), "more arguments by position than it takes; it takes none"),
+    "argmax(1, 2, 3)": (lambda: X.argmax(1, 2, 3), r"its arguments are \(axis=None, keepdims=False\)"),
+    "where(condition=)": (lambda: fnp.where(condition=X, x=1, y=2), "are given by position, not by name"),
+    "sum(x, a=)": (lambda: fnp.sum(X, a=X), "is given by position and by name"),
+    "tree.map(is_leaf=)": (lambda: fd.tree.map(abs, [1], is_leaf=None), "jax.tree.map"),
+    "x.add(y, alpha=)": (lambda: X.add(X, alpha=2), r"write x \+ alpha \* y"),
+    "nadam(lr=)": (lambda: fd.optim.nadam(lr=1e-3), "write learning_rate="),
+}
+
+
+@pytest.mark.parametrize(("call", "text"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_an_argument_of_another_library(call, text):
+    with pytest.raises(fd.FunctadError, match=text) as caught:
+        call()
+    assert isinstance(caught.value, (ArgumentTypeError, ValueError))
