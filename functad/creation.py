@@ -22,7 +22,7 @@ Shape = int | Sequence[int]
 
 @explained
 def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor:
-    """A tensor with a copy of `data`: a number, nested lists or an array; a tensor is taken as it is.
+    """A tensor with a copy of `data`: a number, nested lists, an array or a buffer; a tensor is taken as it is.
 
     Without `dtype`, float data takes the default float dtype (float32, or float64 in x64 mode)
     when it is float64, as in JAX; an explicit float64 that XLA cannot hold raises `DTypeError`.
@@ -40,6 +40,8 @@ def tensor(data: Any, dtype: Any = None, device: Device | None = None) -> Tensor
         raise ArgumentTypeError("tensor: data is a list that holds tensors; write fd.stack([...]) to join them.")
     if isinstance(data, dtypes.SCALARS):
         wanted, data = wanted or dtypes.of_scalar(data), np.asarray(data)
+    if isinstance(data, bytes):  # the bytes themselves, as of every buffer
+        data = memoryview(data)
     array = as_array(data, "tensor") if not isinstance(data, (list, tuple)) else _nested(data)
     return where.lift(where.base.put(array, wanted, "tensor"))
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import operator
 import re
+from array import array
 
 import jax.numpy as jnp
 import numpy as np
@@ -372,6 +373,34 @@ def test_asarray_copies():
     taken = fnp.asarray(array)
     array[:] = 5
     assert taken.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: array("d", [1.5, 2.5]), np.array([1.5, 2.5])),
+        (lambda: array("h", [1, -2]), np.array([1, -2], np.int16)),
+        (lambda: bytearray(b"ab"), np.array([97, 98], np.uint8)),
+        (lambda: b"ab", np.array([97, 98], np.uint8)),
+        (lambda: np.arange(6, dtype=np.float32).reshape(2, 3).T.data, np.array([[0, 3], [1, 4], [2, 5]], np.float32)),
+    ],
+)
+def test_what_shows_its_memory_becomes_a_tensor_of_its_own(make, expected, device):
+    source = make()
+    x = fnp.asarray(source, device=device)
+    assert (x.dtype, x.tolist()) == (fnp.asarray(expected).dtype, expected.tolist())
+    if not isinstance(source, bytes):
+        assert fnp.sum(source).item() == expected.sum()
+        memoryview(source)[(0,) * expected.ndim] = 9
+        assert x.tolist() == expected.tolist()
+
+
+def test_text_is_no_data():
+    for source in ("ab", memoryview(b"ab").cast("c"), array("u", "ab")):
+        with pytest.raises(ArgumentTypeError, match="expected a tensor"):
+            fnp.asarray(source)
+    with pytest.raises(ArgumentTypeError, match="expected a tensor"):
+        fnp.ones(2) + b"ab"
 
 
 @pytest.mark.parametrize("name", ["arange", "asarray", "empty", "eye", "linspace", "ones", "zeros"])

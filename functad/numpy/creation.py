@@ -30,7 +30,7 @@ __all__ = [
 def asarray(
     obj: Any, dtype: Any = None, order: str | None = None, *, device: Device | None = None, copy: bool | None = None
 ) -> Any:
-    """`obj` as a tensor: a number, nested lists (of numbers or of tensors), an array, a tensor.
+    """`obj` as a tensor: a number, nested lists (of numbers or of tensors), an array, a tensor, a buffer (array.array).
 
     Args:
         obj: the data. Gradients flow through tensors, also through those in a list.

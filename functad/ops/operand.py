@@ -87,7 +87,7 @@ def as_array(x: Any, where: str) -> Any:
         return x.__jax_array__()
     if isinstance(x, (list, tuple)) and holds_tensors(x):
         _refuse_several(x, where)
-    if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+    if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__") or _has_buffer(x):
         array = np.asarray(x)
         if array.dtype.kind in "biufc":
             return array if dtypes.is_usual(array.dtype) else array.astype(dtypes.native(array.dtype, where))
@@ -100,6 +100,14 @@ def as_array(x: Any, where: str) -> Any:
         hint = f"; {x._instead}"
     shown = f"a {type(x).__name__}" if hint and x is not None else f"{x!r} of type {type(x).__name__}"
     raise ArgumentTypeError(f"{where}: expected a tensor, an array or a number, got {shown}{hint}.")
+
+
+def _has_buffer(x: Any) -> bool:
+    """Whether `x` shows its memory as numbers: array.array, bytearray, memoryview, mmap and the like; not text."""
+    try:
+        return not isinstance(x, bytes) and memoryview(x).format != "c"
+    except TypeError:
+        return False
 
 
 def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:
