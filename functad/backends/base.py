@@ -61,8 +61,15 @@ class BaseBackend(ABC):
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 
-    def calls(self, op: Op) -> None:  # noqa: B027  # most do nothing
+    def calls(self, op: Op, inputs: Sequence[Tensor] = ()) -> None:  # noqa: B027  # most do nothing
         """What is to do before the compiled call of `op` is made."""
+
+    def embedded(self, x: Tensor) -> Tensor:
+        """`x` as a constant of a program, whose ops take arrays of their own library only."""
+        value = x._value
+        if self.name != "xla" or type(value) is not np.ndarray or not x._shape:
+            return x
+        return Tensor(self, self.jax_array(value), None, x._shape, x._dtype)
 
     @abstractmethod
     def compiled(self, op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
+import numpy as np
 
 from functad import dtypes
 from functad.backends.base import BaseBackend
@@ -38,6 +39,7 @@ from functad.backends.fusion_structure import (
 )
 from functad.backends.fusion_sweep import sweep_again
 from functad.backends.fusion_written import written_plan
+from functad.backends.numpy import frozen
 from functad.backends.pulls import Pulls
 from functad.backends.xla import Xla, compiled
 from functad.device import FUSED
@@ -50,14 +52,12 @@ from functad.source import user_place
 from functad.tape import AnyNode, Leaf, Part, Swept, refuse_consumed, sweep
 from functad.tensor import Tensor
 
-if TYPE_CHECKING:
-    import numpy as np
-
 _EXACT = {"xla_allow_excess_precision": False}  # half types are rounded after every op, as they are op by op
 _run = BaseBackend.run
 _new = object.__new__
 _MOST_STATES = 50_000
 _MOST_LITERALS = 1024
+_SMALL = 1 << 12  # elements
 
 
 class Fusion(BaseBackend):
@@ -98,7 +98,7 @@ class Fusion(BaseBackend):
         elif not op.whole and (out := record(self, op, inputs, params)) is not None:
             return out
         if op.whole:
-            self.calls(op)
+            self.calls(op, inputs)
         else:
             self.compiler.counts.singles[op.name] += 1
             if op.base_run is None and (out := self._run_near(op, inputs, params)) is not None:
@@ -117,10 +117,12 @@ class Fusion(BaseBackend):
             return tuple([Tensor(self, o, None, o.shape, o.dtype) for o in out])
         return Tensor(self, out, None, out.shape, out.dtype)
 
-    def calls(self, op: Op) -> None:
+    def calls(self, op: Op, inputs: Sequence[Tensor] = ()) -> None:
         """Take note of an op that is a program."""
         if op.donate and (recording := local.recording) is not None:  # which may read what the call takes over
             recording.fusion.end(recording)
+        for x in [inputs[i] for i in op.donate] if inputs else ():
+            x._known_value = self.jax_array(x._value)  # an array that can be taken over
         self.compiler.counts.programs[op.name] += 1
 
     def root(self, x64: bool, nested: bool = False) -> State:
@@ -154,6 +156,10 @@ class Fusion(BaseBackend):
     compiled = staticmethod(compiled)
 
     def array(self, data: Any, dtype: DType) -> Any:
+        if self.near.near and not isinstance(data, jax.Array) and data.size <= _SMALL:
+            return frozen(
+                np.array(data, dtype)
+            )  # a call takes it as quickly as JAX's own arrays, which take long to make
         return self.xla.array(data, dtype)
 
     def scalar(self, value: complex, dtype: DType) -> Tensor:

@@ -24,12 +24,12 @@ def compiled(op: Op, params: tuple[Any, ...]) -> Callable[..., Any]:
     @np.errstate(all="ignore")
     def call(*arrays: Any) -> Any:
         out = impl(np, *arrays, **fixed)
-        return tuple(map(_frozen, out)) if type(out) is tuple else _frozen(out)
+        return tuple(map(frozen, out)) if type(out) is tuple else frozen(out)
 
     return call
 
 
-def _frozen(array: Any) -> np.ndarray[Any, Any]:
+def frozen(array: Any) -> np.ndarray[Any, Any]:
     """An array that no view of it can change."""
     array = np.asarray(array)
     array.flags.writeable = False
@@ -45,7 +45,7 @@ class NumPy(BaseBackend):
     compiled = staticmethod(compiled)  # a C function: no frame of Python's on the way
 
     def array(self, data: Any, dtype: DType) -> Any:
-        return _frozen(np.array(data, dtype))
+        return frozen(np.array(data, dtype))
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         view: np.ndarray[Any, Any] = value.view()

@@ -171,7 +171,12 @@ class Trace(BaseBackend):
             number: int = self.input(x._shape, x._dtype)._value
             self.hidden[id(x)] = (x, number)
             return number
-        return x
+        return self.outside(x)
+
+    def outside(self, x: Tensor) -> int | Tensor:
+        """A tensor from outside, which is a constant."""
+        constant: Tensor = x._backend.embedded(x)
+        return constant
 
     def meet(self, x: Tensor, cut: bool = False) -> Tensor:
         """A tensor from outside as a variable, if it is an input of the program."""

@@ -70,8 +70,8 @@ class Xla(BaseBackend):
             raise
 
     def jax_array(self, value: Any) -> Any:
-        if type(value) is np.ndarray:  # a Python number at first
-            return jax.device_put(value, self.jax_device)
+        if type(value) is np.ndarray:  # a small one stays so until it is asked for
+            return self.array(value, value.dtype)
         return value
 
     def detach(self, x: Tensor) -> Tensor:

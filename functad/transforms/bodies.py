@@ -54,10 +54,7 @@ class Body(Trace):
 
     def place(self, x: Tensor) -> int | Tensor:
         """The variable that `x` is, or the constant if it is a Python number."""
-        found = super().place(x)
-        if type(found) is int or id(found) in self.literals:
-            return found
-        return self.outside(found)  # type: ignore[arg-type]  # no variable, so a tensor
+        return x if id(x) in self.literals else super().place(x)
 
     def outside(self, x: Tensor) -> int:
         """A tensor as an input of the program."""

@@ -152,6 +152,8 @@ class Jitted:
 
     def _ran(self, base: Any, op: StagedOp, arrays: list[Any]) -> tuple[Any, ...] | None:
         """The outputs of a program that ran before; None if that was on inputs of other types."""
+        if op.donate and any(type(arrays[i]) is np.ndarray for i in op.donate):
+            return None  # it has to become an array that can be taken over
         if base.fuses:
             base.calls(op)
         try:
