@@ -1,8 +1,9 @@
 """Ops of your own, declared as functad's are: one place with implementation, derivative rule and samples.
 
 An implementation takes an array namespace (`jax.numpy` or `numpy`), the inputs, and keyword-only
-parameters, which may have defaults; it raises TypeError for numbers it is not for (complex ones are
-tried too). The functions of a rule receive what they name: an input, the output `out`, a parameter,
+parameters, which may have defaults. It ends in `.astype(x.dtype)` where NumPy would change the dtype
+(a Python number beside bfloat16, a sum of int32), and raises TypeError for numbers it is not for
+(complex ones are tried too). The functions of a rule receive what they name: an input, the output `out`, a parameter,
 and first the cotangent `g` or the tangent `t` where the kind has one. They are written with functad's
 functions, so an op works in every mode, transform and order without further work; nothing but what a
 rule names is kept for backward.

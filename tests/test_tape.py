@@ -435,3 +435,12 @@ def test_a_tensor_that_leaks_from_grad_is_a_constant_afterwards():
     assert (leaked[0] * 5).item() == 30.0
     assert fd.grad(lambda x: x * leaked[0])(1.0).item() == 6.0
     assert fd.grad(lambda x: fd.grad(lambda y: y * x * leaked[0])(1.0))(1.0).item() == 6.0
+
+
+def test_a_complex_tensor_is_no_loss(device):
+    z = fd.tensor([1 + 2j], device=device.autodiff()).require_grad()
+    for loss in ((z * z).sum(), z.sum() + 0):
+        with pytest.raises(fd.errors.DTypeError, match=r"complex64.*z\.real\.backward\(\)"):
+            loss.backward()
+    assert z.grad((z * z).sum().real.backward()).tolist() == [2 + 4j]
+    assert z.grad((z * z).sum().backward(fd.tensor(1 + 0j, device=device))).tolist() == [2 + 4j]

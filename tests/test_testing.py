@@ -572,3 +572,33 @@ def test_an_op_may_be_declared_again(monkeypatch):
     assert pickle.loads(pickle.dumps(three)) is three
     with pytest.raises(fd.errors.ArgumentError, match="'mul': functad has an op of this name"):
         fd.op.elementwise("mul", lambda xp, x: x, 1.0, doc="x.")
+
+
+@pytest.mark.parametrize(
+    ("declares", "message"),
+    [
+        (lambda: fd.op.elementwise("odd", lambda xp, x: x), "0 reverse rules for the inputs x;.*nondiff"),
+        (lambda: fd.op.elementwise("odd", lambda xp, x, y: x * y, lambda y: y), "1 reverse rule for the inputs x, y"),
+        (lambda: fd.op.linear("odd", lambda xp, x, y: x - y, lambda g: g), "1 reverse rule for the inputs x, y"),
+        (lambda: fd.op.multilinear("odd", lambda xp, x: x, lambda g: g, lambda g: g), "2 reverse rules for the inputs x"),
+        (lambda: fd.op.custom("odd", times, vjp=[lambda g: g, lambda g: g], jvp=lambda t: t), "1 forward rule for the inputs x, y"),
+        (lambda: fd.op.elementwise("odd", lambda x: np.sin(x), 1.0), "takes an array namespace.*before its inputs"),
+        (lambda: fd.op.elementwise("odd", lambda xp, x: x, lambda z: z), "its rule names 'z'"),
+        (lambda: fd.op.reduction("odd", lambda xp, x: x.sum(), 1.0), r"odd\(xp, x, \*, axis, keepdims=False\)"),
+    ],
+)  # fmt: skip
+def test_a_declaration_without_a_rule_for_each_input_is_refused(declares, message):
+    with pytest.raises(fd.errors.FunctadError, match=message):
+        declares()
+    assert "odd" not in TABLE
+
+
+def test_a_reduction_of_a_users_takes_axes_as_numpy_does(declare):
+    def energy(xp, x, *, axis=None, keepdims=False):
+        return xp.sum(x * x, axis=axis, keepdims=keepdims)
+
+    axes = [None, 0, -1, (0,), (-2, 1)]
+    cases = [([(2, 3)], {"axis": axis, "keepdims": keep}) for axis in axes for keep in (False, True)]
+    op = declare(fd.op.reduction, "energies", energy, lambda x: 2 * x, samples=Samples(cases))
+    check_op(op, properties=["numeric", "adjoint", "vmap"])
+    assert op(fd.tensor([[3.0], [4.0]])).item() == 25

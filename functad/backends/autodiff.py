@@ -312,8 +312,15 @@ class Autodiff:
                 "backward() would have to differentiate an outer tape through it. Return the loss and let the "
                 "transform differentiate it, or put inputs on a tape of their own inside: x.autodiff().require_grad()."
             )
-        if cotangent is None and (found := self._deferred(x, not retain_graph)) is not None:
-            return found
+        if cotangent is None:
+            if x._dtype.kind == "c":
+                raise DTypeError(
+                    f"backward(): the tensor is {x._dtype}, which has no order to go down in. Write z.real.backward() or "
+                    "z.abs().backward() for what is to become small, z.backward(cotangent) for another combination, or "
+                    "fd.grad(fn, holomorphic=True)."
+                )
+            if (found := self._deferred(x, not retain_graph)) is not None:
+                return found
         if not x._context.tracked:
             raise NotTrackedError(
                 "backward() requires a tracked autodiff tensor, and no leaf that requires grad reaches this one; call "

@@ -196,6 +196,11 @@ class Op:
         arguments = list(inspect.signature(self.impl).parameters.values())[1:]
         self.params = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
         self.inputs = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
+        if not self.inputs:
+            raise ArgumentTypeError(
+                f"op {self.name!r}: its implementation takes an array namespace, jax.numpy or numpy, before its inputs: "
+                "lambda xp, x: xp.sin(x)."
+            )
         self.variadic = any(a.kind is a.VAR_POSITIONAL for a in arguments)
         self.defaults = {a.name: a.default for a in arguments if a.kind is a.KEYWORD_ONLY and a.default is not a.empty}
         self.__name__ = self.name
@@ -333,7 +338,7 @@ class Op:
             elif stem in self.inputs and suffix == "shapes":
                 reads.append(Read("shapes", self.inputs.index(stem)))
             else:
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"op {self.name!r}: its rule names {name!r}, which is neither an input "
                     f"{self.inputs}, a parameter {self.params}, 'out', nor an input's _shape or _dtype."
                 )

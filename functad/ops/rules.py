@@ -27,6 +27,12 @@ def register(op: Op) -> Op:
     """Enter `op` in the table; one of the user's takes the place of another, as a cell of a notebook runs again."""
     if (other := TABLE.get(op.name)) is not None and _is_own(other):
         raise ArgumentError(f"op {op.name!r}: functad has an op of this name; give yours another one.")
+    for mode, rules in (("reverse", op.pulls), ("forward", op.pushes if op.joint_push is None else op.pulls)):
+        if op.differentiable and len(rules) != len(op.inputs):
+            raise ArgumentError(
+                f"op {op.name!r}: it has {len(rules)} {mode} rule{'s' * (len(rules) != 1)} for the inputs "
+                f"{', '.join(op.inputs)}; give one for each, None where it takes no derivative (fd.op.nondiff has none at all)."
+            )
     TABLE[op.name] = op
     return op
 
@@ -139,19 +145,28 @@ def reduction(name: str, impl: Callable[..., Any], partial: Rule, **about: Any) 
     """
     about.setdefault("batch", shift_axis)
     op = Op(name, impl, **about)
+    if not {"axis", "keepdims"} <= {*op.params}:
+        raise ArgumentError(f"op {name!r}: a reduction is of the form def {name}(xp, x, *, axis, keepdims=False).")
     reads = op.derivative(partial, 0)
     assert reads is not None
     axis, keepdims = (Read("param", op.params.index(p)) for p in ("axis", "keepdims"))
 
     def pull(g: Any, shape: Any, dtype: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
-        return cast(product(expand_reduced(g, shape, axis, keepdims), partial(*args)), dtype)
+        return cast(product(expand_reduced(g, shape, _axes(axis, len(shape)), keepdims), partial(*args)), dtype)
 
     def push(t: Any, out: Any, axis: Any, keepdims: bool, *args: Any) -> Any:
-        return cast(bind(sum_op, (product(t, partial(*args)),), (axis, keepdims)), out._dtype)
+        return cast(bind(sum_op, (product(t, partial(*args)),), (_axes(axis, len(t._shape)), keepdims)), out._dtype)
 
     op.pulls = [Derivative(pull, 1, (Read("shape", 0), Read("dtype", 0), axis, keepdims, *reads.reads))]
     op.pushes = [Derivative(push, 1, (Read("out", 0), axis, keepdims, *reads.reads))]
     return register(op)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes of a reduction as numbers from the front; those of functad's own ops are that already."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple([a % ndim for a in (axis if isinstance(axis, tuple) else (axis,))])
 
 
 def custom(
@@ -259,7 +274,10 @@ def shift_axis(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int,
         inputs = [x if m else broadcast(x, (size, *x._shape)) for x, m in zip(inputs, mapped, strict=True)]
     at = op.params.index("axis")
     axis = params[at]
-    moved = axis + 1 if isinstance(axis, int) else tuple([a + 1 for a in axis])
+    if isinstance(axis, int):
+        moved: Any = axis + (axis >= 0)
+    else:
+        moved = tuple([a + 1 for a in _axes(axis, len(inputs[0]._shape) - 1)])
     return bind(op, inputs, (*params[:at], moved, *params[at + 1 :]))
 
 

@@ -95,8 +95,8 @@ def check_op(
     op: Op,
     device: Device | None = None,
     *,
-    properties: Collection[str] | None = None,
-    skip: Collection[str] = (),
+    properties: Collection[str] | str | None = None,
+    skip: Collection[str] | str = (),
     seed: int = 0,
 ) -> None:
     """Check an op against every generic property, on its own samples.
@@ -121,6 +121,8 @@ def check_op(
     """
     if not isinstance(op, Op):
         raise ArgumentTypeError(f"check_op: expected an op (functad.ops.TABLE lists them), got {type(op).__name__}.")
+    skip = (skip,) if isinstance(skip, str) else skip
+    properties = (properties,) if isinstance(properties, str) else properties
     unknown = ({*(properties or ()), *skip}) - PROPERTIES.keys()
     if unknown:
         raise ArgumentError(f"check_op: there is no property {sorted(unknown)}; there are {', '.join(PROPERTIES)}.")
