@@ -96,6 +96,28 @@ def test_vector_norms(ord, device, x64):
     close(linalg.norm(put(TALL[0], device), ord), np.linalg.norm(TALL[0], ord))
 
 
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (0, 0), (2, 0, 3)])
+def test_norms_of_nothing(shape, device):
+    """The largest of no sizes is 0, the smallest is none."""
+    x = fd.ones(shape, device=device)
+    for ord in ("fro", "nuc", 2, 1, np.inf):
+        got = linalg.matrix_norm(x, ord=ord)
+        assert got.tolist() == np.zeros(shape[:-2]).tolist(), ord
+    assert linalg.vector_norm(x, ord=np.inf).item() == 0
+    assert linalg.vector_norm(x, ord=np.inf, axis=shape.index(0), keepdims=True).numpy().any() == 0
+    assert fd.grad(lambda x: linalg.vector_norm(x, ord=np.inf))(x).shape == shape
+    for call in (lambda: linalg.matrix_norm(x, ord=-2), lambda: linalg.vector_norm(x, ord=-np.inf)):
+        with pytest.raises(ShapeError, match="norm: there are no elements"):
+            call()
+
+
+def test_conditions_of_nothing(device):
+    assert linalg.cond(fd.ones((0, 2, 2), device=device)).shape == linalg.cond(fd.ones((0, 2, 2)), 1).shape == (0,)
+    for p in (None, 1):
+        with pytest.raises(ShapeError, match="without entries"):
+            linalg.cond(fd.ones((2, 0, 0), device=device), p)
+
+
 def test_factors_multiply_to_the_matrix(device, x64):
     for x in (TALL, WIDE, SQUARE, COMPLEX) if device == fd.Device.numpy() else (WIDE[0],):
         a = put(x, device)

@@ -13,8 +13,6 @@ from functad.ops.arithmetic import abs as abs_
 from functad.ops.arithmetic import div
 from functad.ops.axes import normalize_axes, normalize_axis, several
 from functad.ops.contract import matmul
-from functad.ops.extrema import max as max_
-from functad.ops.extrema import min as min_
 from functad.ops.halves import rounded_once
 from functad.ops.linalg_base import matrices, narrowed, square, widened
 from functad.ops.linalg_solve import inv_op
@@ -22,6 +20,7 @@ from functad.ops.linalg_svd import svdvals_op
 from functad.ops.logic import isnan, logical_and, logical_not, where
 from functad.ops.operand import operands
 from functad.ops.reduce import any as any_
+from functad.ops.reduce import largest_size, smallest_size
 from functad.ops.reduce import norm as vector_norm_
 from functad.ops.reduce import sum as sum_
 from functad.ops.shape import expand_dims, moveaxis
@@ -118,14 +117,14 @@ def _matrix_norm(where_: str, x: Any, ord: Any) -> Any:
         s = bind(svdvals_op, widened([x]))
         if ord == "nuc":
             return narrowed(sum_(s, -1), x)
-        return narrowed(max_(s, -1) if ord > 0 else min_(s, -1), x)
+        return narrowed((largest_size if ord > 0 else smallest_size)(where_, s, -1), x)
     if not _is_number(ord) or (abs(ord) != 1 and not math.isinf(ord)):
         raise ArgumentError(
             f"{where_}: ord={ord!r} is not the order of a matrix norm; use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, or "
             "give one axis for vectors."
         )
     sums = sum_(abs_(x), -2 if abs(ord) == 1 else -1)
-    return max_(sums, -1) if ord > 0 else min_(sums, -1)
+    return (largest_size if ord > 0 else smallest_size)(where_, sums, -1)
 
 
 def _is_number(ord: Any) -> bool:
@@ -146,14 +145,14 @@ def cond(x: Any, p: Any = None) -> Any:
     >>> fd.ops.cond(fd.tensor([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
     """
-    if p is None or p in (2, -2):
-        (x,) = matrices("cond", x)
-        if not x.size:
-            raise ShapeError(f"cond: a matrix without entries, shape {x.shape}, has no condition number.")
+    plain = p is None or p in (2, -2)
+    (x,) = matrices("cond", x) if plain else square("cond", x)
+    if 0 in x._shape[-2:]:
+        raise ShapeError(f"cond: a matrix without entries, shape {x.shape}, has no condition number.")
+    if plain:
         s = bind(svdvals_op, widened([x]))
         out = div(s[..., -1], s[..., 0]) if p == -2 else div(s[..., 0], s[..., -1])
     else:
-        (x,) = square("cond", x)
         (wide,) = widened([x])
         out = _matrix_norm("cond", wide, p) * _matrix_norm("cond", bind(inv_op, (wide,)), p)
     broken = logical_and(isnan(out), logical_not(any_(isnan(x), (-2, -1))))

@@ -303,7 +303,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     Args:
         x: anything a tensor can be made of.
         ord: None or 2 for the Euclidean length (of a matrix: its Frobenius norm), inf or -inf for
-            the largest or smallest size, 0 for the number of nonzeros, or any other number p.
+            the largest size (of none it is 0) or the smallest, 0 for the number of nonzeros, or any
+            other number p.
         axis: an int, several, or None.
         keepdims: whether reduced axes stay, with length 1.
 
@@ -320,7 +321,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         x = x.abs()
     p = _order(ord)
     if math.isinf(p):
-        return extreme(max_op if p > 0 else min_op, "norm", x.abs(), axis, keepdims)
+        return (largest_size if p > 0 else smallest_size)("norm", x.abs(), axis, keepdims)
     params = (normalize_axes(axis, x.ndim, "norm"), bool(keepdims))
     if p == 2:
         return bind(norm2_op, (x,), params)
@@ -329,6 +330,18 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if p == 0:
         return bind(sum_op, (cast(x != 0, x._dtype),), params)
     return bind(norm_p_op, (x,), (p, *params))
+
+
+def largest_size(where: str, sizes: Any, axis: Any, keepdims: bool = False) -> Any:
+    """The largest of numbers that are not negative, 0 of none."""
+    axes = normalize_axes(axis, sizes.ndim, where)
+    empty = 0 in [sizes._shape[a] for a in axes]
+    return bind(sum_op if empty else max_op, (sizes,), (axes, bool(keepdims)))
+
+
+def smallest_size(where: str, sizes: Any, axis: Any, keepdims: bool = False) -> Any:
+    """The smallest of numbers that are not negative; of none there is none, and it raises."""
+    return extreme(min_op, where, sizes, axis, keepdims)
 
 
 def all(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
