@@ -88,6 +88,18 @@ _OF = {
     ("step", "momentum"): "fd.optim.sgd(learning_rate, momentum), where the optimiser is made",
     ("step", "weight_decay"): "fd.optim.adamw(learning_rate, weight_decay=...), where the optimiser is made",
     ("step", "max_norm"): "fd.optim.chain(fd.optim.clip_by_norm(max_norm), optimiser), where the optimiser is made",
+    **{
+        ("QuantScheme", name): 'dtype="int8", the only width there is'
+        for name in ("bits", "nbits", "num_bits", "value")
+    },
+    **{("QuantScheme", name): "block=" for name in ("block_size", "group_size", "groupsize", "blocksize")},
+    **{
+        (
+            "QuantScheme",
+            name,
+        ): "block=x.shape[-1] for one scale per row, block=None for one in all: blocks run along the last axis"
+        for name in ("axis", "ch_axis", "granularity", "level")
+    },
     ("sgd", "dampening"): "the call without it: the momentum is not dampened",
 }
 """What holds for one function alone."""

@@ -232,7 +232,7 @@ class Methods(Handle):
         return ops.quantize(self, scheme, scale)
 
     def quantize_dynamic(self, scheme: Any) -> ops.QuantTensor:
-        """As 8-bit integers times the smallest scales under which nothing is clipped."""
+        """As 8-bit integers times the smallest scales under which nothing is clipped; see `fd.ops.quantize_dynamic`."""
         return ops.quantize_dynamic(self, scheme)
 
     # --- indices and order

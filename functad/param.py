@@ -15,7 +15,8 @@ import jax
 from functad.creation import tensor
 from functad.dispatch import Handle, met
 from functad.dtypes import is_inexact
-from functad.errors import ImmutableError
+from functad.errors import ArgumentTypeError, ImmutableError
+from functad.ops.quantize import QuantTensor
 from functad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class Param(Tensor):
     mark: Mark
 
     def __init__(self, data: Any, dtype: Any = None, device: Device | None = None, *, id: ParamId | str | None = None):
+        if isinstance(data, QuantTensor):
+            raise ArgumentTypeError(
+                f"Param: a quantized tensor is not trained, and so no parameter, got {data!r}. It stands in a Module as it is: "
+                'model.replace({"layers.0.weight": q}), or nn.quantize(model).'
+            )
         mark = Mark(ParamId(id) if not isinstance(id, ParamId) else id)
         _fill(self, as_leaf(tensor(data, dtype, device)), mark)
 

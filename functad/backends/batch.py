@@ -115,7 +115,7 @@ class BatchedOp(Op):
     def __init__(self, op: Op, axes: Axes):
         self.op = op
         self.axes = axes
-        for name in ("cost", "defaults", "differentiable", "guards", "inputs", "params", "variadic", "doc"):
+        for name in ("cost", "defaults", "differentiable", "guards", "inputs", "params", "refuses", "variadic", "doc"):
             setattr(self, name, getattr(op, name))
         self.name = f"vmap({op.name})"
         self.plans = {}

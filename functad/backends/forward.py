@@ -75,8 +75,10 @@ class Forward(_Moving):
         primals = [x._value if x._backend is self else x for x in inputs]
         tangents = [x._context if x._backend is self else None for x in inputs]
         moved = None
-        if not op.differentiable or self.level[0] <= _unrecorded.get() or _still(tangents):
+        if self.level[0] <= _unrecorded.get() or _still(tangents) or not (op.differentiable or op.refuses):
             out = bind(op, primals, params)
+        elif op.refuses:
+            op.refuse()
         else:
             out, moved = push(op, primals, tangents, params)
         if type(out) is tuple:
@@ -110,7 +112,10 @@ class Record(_Moving):
         primals = [x._value if x._backend is self else x for x in inputs]
         sources = tuple([x._context if x._backend is self else None for x in inputs])
         out = bind(op, primals, params)
-        still = not op.differentiable or self.level[0] <= _unrecorded.get() or _still(sources)
+        still = self.level[0] <= _unrecorded.get() or _still(sources)
+        if op.refuses and not still:
+            op.refuse()
+        still = still or not op.differentiable
         outs = [self.wrap(o, None if still else self._number()) for o in (out if type(out) is tuple else (out,))]
         if not still:
             self.steps.append(Step(op, sources, Residuals(primals, out, params), tuple([o._context for o in outs])))

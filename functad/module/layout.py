@@ -24,6 +24,7 @@ from functad.device import Device
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError
 from functad.habits import Count
+from functad.ops.quantize import QuantTensor
 from functad.param import Mark, Param, names, wrap
 
 Place = tuple[Any, ...]
@@ -292,7 +293,10 @@ class _Search:
             return self.static(value, place)
         items, keys, make = opened
         before = len(self.children)
+        as_params = self.as_params
+        self.as_params = as_params and not isinstance(value, QuantTensor)  # which is not trained, wherever it stands
         parts = [self.part(x, (*place, key)) for key, x in zip(keys, items, strict=True)]
+        self.as_params = as_params
         return value if len(self.children) == before else Nest(type(value), tuple(keys), make, parts)
 
     def child(self, value: Any, place: Place) -> Any:

@@ -13,6 +13,7 @@ from functad.errors import ArgumentError, IntermediateParamsWarning, ShapeError
 from functad.module.group import ParamGroup
 from functad.module.layout import Found, is_module, rebuild, walk
 from functad.ops.operand import operand
+from functad.ops.quantize import QuantTensor
 from functad.ops.transfer import stop_gradient
 from functad.param import Home, Mark, Param, as_leaf, own_leaf, wrap
 from functad.source import warn
@@ -20,7 +21,7 @@ from functad.source import warn
 _ELSEWHERE: Home = (1, GradientCheckpointing.DISABLED)
 
 
-def _off(x: Any) -> Any:
+def off_devices(x: Any) -> Any:
     """`x` off the tapes of autodiff devices; a transform that is open still differentiates it."""
     x = x.value if type(x) is Param else x
     while x._backend.level[1]:
@@ -36,7 +37,7 @@ def valid(module: Any) -> Any:
         mark = found.mark
         if mark is not None and device.is_autodiff:
             mark = mark.but(home=(device.order, device.checkpointing))
-        return _off(found.value), mark
+        return off_devices(found.value), mark
 
     return rebuild(module, change, training=False)
 
@@ -110,7 +111,7 @@ def fork(module: Any, device: Device | None) -> Any:
     def change(found: Found) -> tuple[Any, Mark | None]:
         x, mark = found.value, found.mark
         there = device or x.device
-        x = _off(x)
+        x = off_devices(x)
         x = x.to_device(there)
         return (own_leaf(x, mark.frozen), mark) if mark is not None else (x, None)
 
@@ -194,6 +195,10 @@ def _changed(old: Any, changes: dict[str, Any], path: str, make: Any) -> Any:
 
 def _in_place_of(old: Any, new: Any, path: str) -> Any:
     """What is put in a place; in that of a Param a tensor becomes it."""
+    if isinstance(new, QuantTensor):  # which is no parameter
+        if isinstance(old, (Param, QuantTensor)) and new.shape != old.shape:
+            raise ShapeError(f"replace: {path!r} has the shape {old.shape}, and the quantized tensor {new.shape}.")
+        return new
     if type(old) is Param and new is not None and not isinstance(new, Param) and not is_module(new):
         dtype = None if isinstance(new, Handle) and dtypes.is_inexact(new.dtype) else old.dtype
         x: Any = operand(new, base_tensor(old), dtype, f"replace({path})")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from functad import tree
 from functad.dispatch import Handle
 from functad.errors import ArgumentError
-from functad.module.layout import Layout, is_module, walk
+from functad.module.layout import Layout, Nest, is_module, walk
+from functad.ops.quantize import QuantTensor
 from functad.param import Mark
 from functad.transforms.no_grad import no_grad
 
@@ -20,18 +22,47 @@ _LONGEST = 60
 
 def tree_repr(module: Any) -> str:
     """One line for each part."""
-    count = f"{module.num_params:,} parameters"
+    count = _counted(module)
     where = ", ".join(sorted({repr(d) for d in module.devices}))
     mode = "training" if module.training else "valid"
     title = f"{_title(module)}: {', '.join(x for x in (count, mode, where) if x)}"
     return "\n".join([title, *_lines(module, "  ", "", {}, module.training)])
 
 
+def _quantized(module: Any) -> Iterator[tuple[int, QuantTensor]]:
+    """The quantized tensors among its own fields, with the numbers of their first children."""
+    for name, nest in module._layout.nests:
+        yield from _quantized_in(module.__dict__[name], nest)
+
+
+def _quantized_in(value: Any, nest: Nest) -> Iterator[tuple[int, QuantTensor]]:
+    if isinstance(value, QuantTensor):
+        yield nest.parts[0].index, value
+        return
+    opened = tree.one_level(value)
+    for item, part in zip(opened[0], nest.parts, strict=True) if opened is not None else ():
+        if type(part) is Nest:
+            yield from _quantized_in(item, part)
+
+
+def _counted(module: Any) -> str:
+    """Its parameters, and the quantized numbers that are none."""
+    more = sum(
+        q.size for _, part in module.named_modules() for _, q in _quantized(part) if isinstance(q.values, Handle)
+    )
+    return f"{module.num_params:,} parameters" + (f", {more:,} quantized numbers" if more else "")
+
+
 def _lines(module: Any, indent: str, prefix: str, seen: dict[Any, str], training: bool) -> list[str]:
     layout: Layout = module._layout
     lines = []
-    for name, child, mark in zip(layout.names, module._children, layout.marks, strict=True):
+    whole = dict(_quantized(module))
+    for i, (name, child, mark) in enumerate(zip(layout.names, module._children, layout.marks, strict=True)):
         path = prefix + name
+        if i in whole or i - 1 in whole:  # its two parts are one line
+            if i in whole:
+                lines.append(f"{indent}{name.rpartition('.')[0]}: {whole[i]!r}")
+            continue
         if is_module(child):
             mode = "" if child.training == training else ", training" if child.training else ", valid"
             inner = _lines(child, indent + "  ", path + ".", seen, child.training)
@@ -111,5 +142,5 @@ def summary(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     rule = "-" * max(len(line) for line in lines)
     ids = {x.mark.id for x in walk(model) if x.mark is not None and x.mark.frozen}
     frozen = sum(p.size for p in model.parameters() if p.id in ids)
-    total = f"{model.num_params:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
+    total = _counted(model) + (f", {frozen:,} of them frozen" if frozen else "")
     return "\n".join([lines[0], rule, *lines[1:], rule, total])

@@ -137,6 +137,8 @@ from functad.nn.pooling import MaxUnpool2d as MaxUnpool2d
 from functad.nn.pooling import MaxUnpool3d as MaxUnpool3d
 from functad.nn.position import RotaryEncoding as RotaryEncoding
 from functad.nn.position import SinusoidalEncoding as SinusoidalEncoding
+from functad.nn.quantize import dequantize as dequantize
+from functad.nn.quantize import quantize as quantize
 from functad.nn.recurrent import GRU as GRU
 from functad.nn.recurrent import LSTM as LSTM
 from functad.nn.recurrent import RNN as RNN

@@ -14,6 +14,7 @@ from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.parameters import Maker, at_least, fan_bound, two_keys, uniform
 from functad.ops.operand import operand
+from functad.ops.quantize import QuantTensor
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -63,7 +64,8 @@ class Linear(Module):
     def forward(self, x: Any) -> Any:
         """The map of the last axis."""
         if isinstance(x, (list, tuple)):
-            x = operand(x, self.weight, where="Linear")
+            weight: Any = self.weight
+            x = operand(x, weight.values if isinstance(weight, QuantTensor) else weight, where="Linear")
         try:
             out = x @ self.weight.T
         except ShapeError:

@@ -7,9 +7,11 @@ from typing import Any
 
 from functad import random
 from functad.errors import ArgumentError, ArgumentTypeError
-from functad.module import Module, ParamGroup, field
+from functad.module import Module, field
 from functad.nn.linear import Linear
 from functad.nn.parameters import Maker, at_least
+from functad.nn.quantize import layers_of
+from functad.ops.quantize import QuantTensor
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -18,7 +20,7 @@ class LoraLinear(Module):
     """A frozen `Linear` plus `scale * (x @ lora_a.T) @ lora_b.T`; at first the same function as the `Linear`.
 
     Args:
-        base: the layer, whose parameters are frozen.
+        base: the layer, whose parameters are frozen; its weight may be quantized (`nn.quantize`), and stays so.
         rank: the width between the two factors.
         alpha: `scale` is `alpha / rank`; the rank by default.
         key: where the first values of `lora_a` are drawn from; `lora_b` starts at zero.
@@ -39,8 +41,9 @@ class LoraLinear(Module):
         at_least("LoraLinear", 1, rank=rank)
         if not isinstance(base, Linear):
             raise ArgumentTypeError(f"LoraLinear: base must be a Linear, got {type(base).__name__}.")
-        weight = base.weight
-        make = Maker("LoraLinear", key, weight.dtype, weight.device)
+        weight: Any = base.weight
+        dtype = weight.of if isinstance(weight, QuantTensor) else weight.dtype
+        make = Maker("LoraLinear", key, dtype, weight.device)
         self.scale = (rank if alpha is None else alpha) / rank
         self.base = base.no_grad()
         self.lora_a = make.uniform((rank, base.in_features), 1 / math.sqrt(max(base.in_features, 1)))
@@ -51,8 +54,10 @@ class LoraLinear(Module):
         return self.base(x) + (x @ self.lora_a.T) @ self.lora_b.T * self.scale
 
     def merge(self) -> Linear:
-        """One `Linear`, trained again, that computes the same."""
-        weight = self.base.weight.detach() + (self.lora_b.detach() @ self.lora_a.detach()) * self.scale
+        """One `Linear`, trained again, that computes the same; of a quantized base the floats, in the adapter's dtype."""
+        base: Any = self.base.weight
+        base = base.dequantize(self.lora_a.dtype) if isinstance(base, QuantTensor) else base.detach()
+        weight = base + (self.lora_b.detach() @ self.lora_a.detach()) * self.scale
         merged: Linear = self.base.replace(weight=weight).unfreeze("*")
         return merged
 
@@ -61,7 +66,7 @@ def lora(model: Any, rank: int, alpha: float | None = None, group: Any = Linear,
     """A copy of a model in which all is frozen and every `Linear` of a group has an adapter.
 
     Args:
-        model: a Module.
+        model: a Module, also one with quantized weights (`nn.quantize`).
         rank: of the adapters.
         alpha: see `LoraLinear`.
         group: a path pattern such as `"blocks.*.attention.*"`, or a class; by default every `Linear`.
@@ -75,13 +80,8 @@ def lora(model: Any, rank: int, alpha: float | None = None, group: Any = Linear,
     >>> sum(p.size for p in tuned.parameters() if not p.is_frozen)
     14
     """
-    chosen = ParamGroup.of(group).ids(model)
+    places = layers_of(model, group, (Linear,), "lora")
     key = random.draw_key() if key is None else key
-    places = [
-        (path, layer) for path, layer in model.named_modules() if type(layer) is Linear and layer.weight.id in chosen
-    ]
-    if not places:
-        raise ArgumentError(f"lora: the group {group!r} has no Linear.")
     if places[0][0] == "":
         return LoraLinear(model, rank, alpha, key=key)
     adapters = {
@@ -92,6 +92,9 @@ def lora(model: Any, rank: int, alpha: float | None = None, group: Any = Linear,
 
 def merge_lora(model: Any) -> Any:
     """A copy of a model in which every adapter has become part of its `Linear`, and all is trained again.
+
+    A quantized base comes back as floats, so that nothing of the adapter is rounded away: the merged layer computes what
+    the two did. `nn.quantize(merged)` rounds it, if that is wanted.
 
     Raises `ArgumentError` if the model has no adapter.
 

@@ -25,7 +25,7 @@ from functad.ops.diagonal import diagonal_op
 from functad.ops.ieee import is_guarded, is_strict
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
-from functad.ops.quantize import QuantTensor
+from functad.ops.quantize import QuantTensor, dense
 from functad.ops.quantize import product as quant_product
 from functad.ops.rules import cast, custom, mul, multilinear, reshape_op, sum_op, widen
 from functad.ops.shape import moveaxis, reshaped, roll
@@ -205,6 +205,8 @@ def dot(x: Any, y: Any) -> Any:
     >>> fd.ops.dot([1, 2], [3, 4]).item()
     11
     """
+    if isinstance(y, QuantTensor) and y.ndim == 2 and np.ndim(x):
+        return quant_product(x, y, "dot")
     x, y = _pair("dot", x, y)
     if not x.ndim or not y.ndim:
         return mul(x, y)
@@ -250,6 +252,8 @@ def inner(x: Any, y: Any) -> Any:
     >>> fd.ops.inner([[1, 2], [3, 4]], [[1, 1], [0, 1]]).tolist()
     [[3, 2], [7, 4]]
     """
+    if isinstance(y, QuantTensor) and y.ndim == 2 and np.ndim(x):
+        return quant_product(x, y.T, "inner")
     x, y = _pair("inner", x, y)
     if not x.ndim or not y.ndim:
         return mul(x, y)
@@ -345,7 +349,7 @@ def cross(x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 def _pair(where: str, x: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype:
         return x, y
-    x, y = operands(where, "numeric", (x, y))
+    x, y = operands(where, "numeric", (dense(x, y), dense(y, x)))
     return x, y
 
 

@@ -31,7 +31,7 @@ def describe(op: Op | str) -> str:
     params = f"; {', '.join(op.params)}" if op.params else ""
     lines = [f"{op.name}({', '.join(op.inputs)}{params})", f"  {op.doc}"]
     if not op.differentiable:
-        lines.append("  no derivative")
+        lines.append("  no derivative: asking for one is an error" if op.refuses else "  no derivative")
     else:
         lines += [f"  derivative in {name}: {_reads(op, op.pull_of(i))}" for i, name in enumerate(op.inputs)]
     samples = 0 if op.samples is None else len(op.samples.cases) or "made"

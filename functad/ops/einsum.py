@@ -14,6 +14,7 @@ from functad.dispatch import bind
 from functad.errors import ArgumentError, ShapeError
 from functad.ops.contract import contract_op, lengths, simplified, summed
 from functad.ops.operand import operands
+from functad.ops.quantize import QuantTensor, dense
 from functad.ops.rules import cast_op
 from functad.ops.shape import transpose
 
@@ -41,6 +42,9 @@ def einsum(subscripts: Any, *xs: Any, optimize: Any = True) -> Any:
     """
     if not isinstance(subscripts, str):
         subscripts, xs = _from_lists((subscripts, *xs))
+    if any(isinstance(x, QuantTensor) for x in xs):
+        other = next((x for x in xs if not isinstance(x, QuantTensor)), None)
+        xs = tuple([dense(x, other) for x in xs])
     tensors = list(operands("einsum", "numeric", xs))
     plan = _plan(subscripts, tuple([x._shape for x in tensors]))
     if plan.direct:

@@ -17,11 +17,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from functad import dtypes
 from functad.dispatch import Handle, bind, pending
-from functad.errors import ArgumentTypeError
+from functad.errors import ArgumentTypeError, NotDifferentiableError
 from functad.ops.operand import Promote, operands
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ class Op:
     samples: Samples | None = None
     numpy_impl: Callable[..., Any] | None = None
     differentiable: bool = True
+    refuses: str = ""
+    """Of an op without derivative: what is raised where one is asked of it, in the place of zeros."""
     guards: bool = False
     """Whether programs leave values out by it: zeros in what it sends back stand for these, and win over inf and NaN."""
     pulls: Sequence[Derivative | None] = ()
@@ -260,8 +262,14 @@ class Op:
         return None
 
     def takes(self, index: int) -> bool:
-        """Whether the output depends smoothly on input `index`."""
+        """Whether the output depends smoothly on input `index`, which is differentiated."""
+        if self.refuses:
+            self.refuse()
         return self.pull_of(index) is not None
+
+    def refuse(self) -> NoReturn:
+        """Raise for whoever differentiates it."""
+        raise NotDifferentiableError(self.refuses)
 
     def pull(self, g: Any, res: Residuals, wanted: Sequence[Any]) -> list[Any]:
         """The cotangents of the inputs that `wanted` marks, None for the others."""
@@ -307,7 +315,9 @@ class Op:
     def plan(self, tracked: int) -> Plan:
         """How a tape records this op; `tracked` has one bit per input, under a leading 1."""
         bits = [bit == "1" for bit in f"{tracked:b}"[1:]]
-        wanted = tuple([t and self.differentiable and self.takes(i) for i, t in enumerate(bits)])
+        wanted = tuple(
+            [t and (self.differentiable or bool(self.refuses)) and self.takes(i) for i, t in enumerate(bits)]
+        )
         recorded = self.recorded(wanted) if any(wanted) else None
         kept = (
             _kept(self, wanted)

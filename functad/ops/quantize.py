@@ -16,6 +16,7 @@ import numpy as np
 from functad import dtypes, tree
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnknownAttributeError
+from functad.keywords import explained
 from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operand
 from functad.ops.plan import every_value
@@ -24,6 +25,12 @@ from functad.ops.rules import linear, nondiff
 __all__ = ["QuantScheme", "QuantTensor", "dequantize_op", "quant_matmul_op", "quantize", "quantize_dynamic"]
 
 _LARGEST = 127
+_LEAST = np.finfo(np.float32).tiny  # scales below it would lose digits, or be 0 where such numbers are flushed
+_REFUSES = (
+    "quantize: what is quantized (or its scale) is differentiated here, and through the integers no gradient flows: it would "
+    "be zero without a word. For a frozen base write fd.stop_gradient(x).quantize_dynamic(scheme), or quantize before the "
+    "transform; to train through the rounding fd.nn.functional.fake_quantize(x, scheme), which lets gradients pass."
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class QuantScheme:
 
     Args:
         dtype: "int8".
-        block: how many neighbours along the last axis share a scale; None for one scale in all.
+        block: how many neighbours along the last axis share a scale (its whole length: one per row, which is one per
+            output for a layer's weight); None for one scale in all.
 
     >>> import functad as fd
     >>> fd.QuantScheme(block=32)
@@ -60,11 +68,18 @@ class QuantScheme:
         return (*shape[:-1], shape[-1] // self.block)
 
 
+_init: Any = QuantScheme.__init__
+_init.__name__ = "QuantScheme"  # what a refusal of an argument speaks of
+QuantScheme.__init__ = explained(_init)  # type: ignore[method-assign]
+
+
 class QuantTensor:
     """A quantized tensor, made by `x.quantize_dynamic(scheme)` or `x.quantize(scheme, scale)`.
 
-    `x @ q` multiplies with it as it is; for anything else write `q.dequantize()`. It has no gradient,
-    and gradients flow through `x @ q` to `x` as through a constant.
+    `x @ q`, `F.linear(x, q)` and other products with a matrix (`dot`, `inner`) multiply with it as it is, `einsum`, `tensordot`
+    and the like with the floats that it stands for, all in the dtype of `x`; for anything else write `q.dequantize()`. It has
+    no gradient, and gradients flow through the product to `x` as through a constant. It may stand in a Module, also
+    where a Param is declared, and is a buffer there: `nn.quantize(model)` puts it in the place of weights.
 
     >>> import functad as fd
     >>> q = fd.tensor([[1.0, -2.0], [0.5, 0.25]]).quantize_dynamic(fd.QuantScheme())
@@ -104,6 +119,11 @@ class QuantTensor:
     def dtype(self) -> dtypes.DType:
         """The dtype it is stored in."""
         return dtypes.int8
+
+    @property
+    def of(self) -> dtypes.DType:
+        """The dtype of the floats that it was made from, and that `dequantize()` gives."""
+        return self._of
 
     @property
     def nbytes(self) -> int:
@@ -216,8 +236,8 @@ class QuantTensor:
 
     def _refuse(self, *others: Any) -> NoReturn:
         raise ArgumentTypeError(
-            f"only x @ q computes with a quantized tensor as it is, got {self!r}. Write q.dequantize() for its floats, for "
-            "example q.dequantize() + x."
+            f"only products such as x @ q and F.linear(x, q) compute with a quantized tensor as it is, got {self!r}. Write "
+            "q.dequantize() for its floats, for example q.dequantize() + x."
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
@@ -259,15 +279,23 @@ def _spread(scale: Any, block: int | None) -> Any:
 
 
 def _scale_bits(xp: Any, x: Any, *, block: int | None) -> Any:
-    """The smallest scales under which no element leaves the range; 1 where all are 0."""
+    """The smallest scales under which no element leaves the range; 1 where all are 0, NaN where one is NaN or inf."""
     size = xp.abs(_blocks(_single(x), block))
     largest = xp.max(size, axis=None if block is None else -1, initial=0.0)
-    return _bits(xp, xp.where(largest > 0, largest * np.float32(1 / _LARGEST), np.float32(1)))
+    scale = xp.maximum(largest * np.float32(1 / _LARGEST), _LEAST)
+    return _bits(xp, xp.where(xp.isfinite(largest), xp.where(largest > 0, scale, np.float32(1)), np.float32("nan")))
+
+
+def _given_bits(xp: Any, x: Any, scale: Any, *, block: int | None) -> Any:
+    """The bits of given scales, NaN where an element is."""
+    lost = xp.any(xp.isnan(_blocks(_single(x), block)), axis=None if block is None else -1)
+    return _bits(xp, xp.where(lost, np.float32("nan"), _single(scale)))
 
 
 def _quantize(xp: Any, x: Any, bits: Any, *, block: int | None) -> Any:
     scaled = _blocks(_single(x), block) / _spread(_float_bits(xp, bits), block)
-    return xp.clip(xp.round(scaled), -_LARGEST, _LARGEST).astype(dtypes.int8).reshape(x.shape)
+    whole = xp.where(xp.isnan(scaled), np.float32(0), xp.clip(xp.round(scaled), -_LARGEST, _LARGEST))
+    return whole.astype(dtypes.int8).reshape(x.shape)
 
 
 def _dequantize(xp: Any, values: Any, bits: Any, *, block: int | None, transposed: bool, dtype: Any) -> Any:
@@ -312,14 +340,20 @@ float_bits_op = nondiff(
     "float_bits", _float_bits, samples=Samples(make=lambda rng: [((np.array([1.5, -2.0], np.float32).view(np.int32),), {})]),
     doc="The float32 numbers with these bits.",
 )  # fmt: skip
-bits_op = nondiff(
-    "bits_of_float", _bits, samples=Samples([(((3, 2),), {})]), doc="The bits of float32 numbers, as int32."
-)
+given_bits_op = nondiff(
+    "given_scale_bits", _given_bits, refuses=_REFUSES,
+    samples=Samples([(((4, 6), ()), {"block": None}), (((4, 6), (4, 2)), {"block": 3})]),
+    doc="The bits of given scales, as int32; NaN for those of a NaN.",
+)  # fmt: skip
 scale_bits_op = nondiff(
-    "scale_bits", _scale_bits, samples=Samples(_ROWS), doc="The bits of the scales that quantization takes."
+    "scale_bits",
+    _scale_bits,
+    refuses=_REFUSES,
+    samples=Samples(_ROWS),
+    doc="The bits of the scales that quantization takes.",
 )
 quantize_op = nondiff(
-    "quantize", _quantize,
+    "quantize", _quantize, refuses=_REFUSES,
     samples=Samples(make=lambda rng: [((rng.normal(size=(4, 6)), np.array(0.1, np.float32).view(np.int32)), {"block": None})]),
     doc="The nearest whole multiples of the scale, within 8 bits.",
 )  # fmt: skip
@@ -342,7 +376,17 @@ quant_matmul_op: Op = linear(
 def quantize_dynamic(x: Any, scheme: QuantScheme) -> QuantTensor:
     """`x` quantized, with the smallest scales under which no element is clipped.
 
-    Raises `DTypeError` for anything but floats, `ShapeError` where blocks do not divide the last axis.
+    An element is stored as `round(x / scale)` (halves to even), with the scale `abs(x).max() / 127` of the tensor or of
+    its block, 1 where all are 0; so `dequantize()` is at most half a scale off. A block (without blocks, a tensor) that
+    holds a NaN, an inf or what float32 does not reach has no such scale and comes back as NaN.
+
+    Args:
+        x: floats, also an array or a list; tensors with a gradient are refused, which would be cut.
+        scheme: a `fd.QuantScheme`; its blocks run along the last axis.
+
+    Raises `DTypeError` for anything but floats, `ShapeError` where blocks do not divide the last axis,
+    `NotDifferentiableError` where `x` is differentiated: write `fd.stop_gradient(x)` for a frozen base, or
+    `fd.nn.functional.fake_quantize`.
 
     >>> import functad as fd
     >>> x = fd.tensor([0.0, 0.5, -1.0])
@@ -356,7 +400,10 @@ def quantize_dynamic(x: Any, scheme: QuantScheme) -> QuantTensor:
 
 
 def quantize(x: Any, scheme: QuantScheme, scale: Any) -> QuantTensor:
-    """`x` quantized by given scales: a number, or one per block; what they do not reach is clipped.
+    """`x` quantized by given scales: a number, or one per block; what they do not reach, inf too, is clipped.
+
+    A block that holds a NaN comes back as NaN. Errors as those of `quantize_dynamic`, and `ArgumentError` for a scale
+    that is not a finite number above 0.
 
     >>> import functad as fd
     >>> fd.ops.quantize(fd.tensor([0.0, 0.5, -1.0]), fd.QuantScheme(), 0.25).values.tolist()
@@ -369,7 +416,7 @@ def quantize(x: Any, scheme: QuantScheme, scale: Any) -> QuantTensor:
         raise DTypeError(f"quantize: the scale must be real numbers, got {scale.dtype}.")
     if scale.shape not in ((), wanted):
         raise ShapeError(f"quantize: the scale has shape {scale.shape}; {scheme} of shape {x.shape} takes {wanted}.")
-    bits = bind(bits_op, (scale.broadcast_to(wanted),))
+    bits = bind(given_bits_op, (x, scale.broadcast_to(wanted)), (scheme.block,))
     _check_scale(scale)
     return QuantTensor(bind(quantize_op, (x, bits), (scheme.block,)), bits, scheme, x.dtype)
 
@@ -388,26 +435,44 @@ def _check_scale(scale: Any) -> None:
         )
 
 
-def product(x: Any, y: Any) -> Any:
+def dense(q: Any, like: Any) -> Any:
+    """The floats of a quantized tensor, in the dtype of `like` if that is one of floats; anything else as it is."""
+    if not isinstance(q, QuantTensor):
+        return q
+    return q.dequantize(like.dtype if isinstance(like, Handle) and dtypes.is_float(like.dtype) else None)
+
+
+def rows_of(q: QuantTensor, take: Callable[[Any], Any]) -> Any:
+    """`take(q.dequantize())` for what takes whole rows, of which alone floats are made."""
+    if q._transposed:
+        return take(q.dequantize())
+    bits = q._bits if q.scheme.block is None else take(q._bits)
+    return QuantTensor(take(q._values), bits, q.scheme, q._of).dequantize()
+
+
+def product(x: Any, y: Any, where: str = "matmul") -> Any:
     """`x @ y` where one of them is quantized."""
     if isinstance(x, QuantTensor) and isinstance(y, QuantTensor):
-        raise ArgumentTypeError("x @ y: both are quantized; write x.dequantize() @ y.")
+        raise ArgumentTypeError(f"{where}: both are quantized; write x.dequantize() @ y.")
     if isinstance(x, QuantTensor):
-        y = operand(y, x._values, where="matmul")
-        if x.ndim != 2 or y.ndim > 2:
-            return x.dequantize(y.dtype) @ y
-        return product(y, x.T) if y.ndim == 1 else product(y.T, x.T).T
-    x = operand(x, y._values, where="matmul")
-    if not dtypes.is_float(x.dtype):
-        x = x.astype(dtypes.float_of(x.dtype))
-    if y.ndim != 2 or not x.ndim:
-        return x @ y.dequantize(x.dtype)
+        y = _factor(y, x, where)
+        if x.ndim != 2 or y.ndim > 2 or not y.ndim or y.dtype.kind == "c":
+            return dense(x, y) @ y
+        return product(y, x.T, where) if y.ndim == 1 else product(y.T, x.T, where).T
+    x = _factor(x, y, where)
+    if y.ndim != 2 or not x.ndim or x.dtype.kind == "c":
+        return x @ dense(y, x)
     if x.shape[-1] != y.shape[0]:
         raise ShapeError(
-            f"matmul: x of shape {x.shape} and a quantized matrix of shape {y.shape} do not fit: {x.shape[-1]} columns meet "
+            f"{where}: x of shape {x.shape} and a quantized matrix of shape {y.shape} do not fit: {x.shape[-1]} columns meet "
             f"{y.shape[0]} rows; write x @ q.T if the weight is stored as (out, in)."
         )
     return bind(quant_matmul_op, (x, y._values, y._bits), (y.scheme.block, y._transposed))
+
+
+def _factor(x: Any, beside: QuantTensor, where: str) -> Any:
+    x = operand(x, beside._values, where=where)
+    return x if dtypes.is_inexact(x.dtype) else x.astype(dtypes.float_of(x.dtype))
 
 
 def _floats(x: Any, scheme: Any, where: str) -> Any:

@@ -249,7 +249,9 @@ def moving(program: Program, start: Iterable[int]) -> set[int]:
     """The variables that move smoothly when those in `start` do."""
     found = set(start)
     for eq in program.equations:
-        if eq.op.differentiable and any(type(x) is int and x in found for x in eq.inputs):
+        if (eq.op.differentiable or eq.op.refuses) and any(type(x) is int and x in found for x in eq.inputs):
+            if eq.op.refuses:
+                eq.op.refuse()
             found.update([o for o in eq.outputs if dtypes.is_inexact(program.types[o].dtype)])
     return found
 

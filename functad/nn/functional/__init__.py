@@ -24,6 +24,7 @@ from functad.nn.functional.loss import *
 from functad.nn.functional.norm import *
 from functad.nn.functional.padding import *
 from functad.nn.functional.pools import *
+from functad.nn.functional.quantize import *
 from functad.nn.functional.sampling import *
 
 _explain(globals())

@@ -10,6 +10,7 @@ from functad.errors import ArgumentError, ShapeError
 from functad.nn.functional.spatial import fitting, integer, moves, per_axis, per_axis_padding, with_batch, without_batch
 from functad.ops.conv import conv_input_grad_op, conv_op
 from functad.ops.operand import operands
+from functad.ops.quantize import dense
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
@@ -196,6 +197,7 @@ def _transposed(
 
 
 def _operands(where: str, ndim: int, input: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any, bool]:
+    weight = dense(weight, input)
     if bias is None:
         input, weight = operands(where, "numeric", (input, weight))
     else:

@@ -14,6 +14,7 @@ from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 from functad.ops.outside import filled, inside, is_known
 from functad.ops.plan import every_value
+from functad.ops.quantize import QuantTensor, product, rows_of
 from functad.ops.transfer import stop_gradient
 
 __all__ = ["bilinear", "embedding", "embedding_bag", "linear", "one_hot"]
@@ -24,7 +25,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
     Args:
         input: (..., in features).
-        weight: (out features, in features), or (in features,) for one output that is no axis.
+        weight: (out features, in features), or (in features,) for one output that is no axis; quantized ones too, and
+            the result then has the dtype of `input`.
         bias: (out features,).
 
     Raises `ShapeError` if the features differ.
@@ -33,6 +35,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> fd.nn.functional.linear(fd.tensor([1.0, 2.0]), fd.tensor([[1.0, 1.0], [0.0, 3.0]]), fd.ones(2)).tolist()
     [4.0, 7.0]
     """
+    if isinstance(weight, QuantTensor):
+        return _quantized_linear(input, weight, bias)
     given = (input, weight) if bias is None else (input, weight, bias)
     x, w, *b = operands("linear", "numeric", given)
     if w.ndim not in (1, 2) or not x.ndim or x.shape[-1] != w.shape[-1]:
@@ -49,6 +53,22 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if b[0].shape != w.shape[:-1] and b[0].size != 1:
         raise ShapeError(f"linear: bias has shape {b[0].shape}, weight {w.shape} makes it {w.shape[:-1]}.")
     return out + b[0]
+
+
+def _quantized_linear(x: Any, w: QuantTensor, bias: Any) -> Any:
+    x = operand(x, w.values, where="linear")
+    if w.ndim != 2 or not x.ndim or x.shape[-1] != w.shape[-1]:
+        raise ShapeError(
+            f"linear: input of shape {x.shape} and a quantized weight of shape {w.shape} do not fit: input is (..., in "
+            "features), weight (out features, in features)."
+        )
+    out = product(x, w.T, "linear")
+    if bias is None:
+        return out
+    bias = operand(bias, out, where="linear")
+    if bias.shape != w.shape[:1] and bias.size != 1:
+        raise ShapeError(f"linear: bias has shape {bias.shape}, weight {w.shape} makes it {w.shape[:1]}.")
+    return out + bias
 
 
 @rounded_once
@@ -108,7 +128,7 @@ def embedding(
 
     Args:
         input: ints of any shape, 0 to rows - 1.
-        weight: the table (rows, features).
+        weight: the table (rows, features), also a quantized one.
         padding_idx: a row that gets no derivative; negative counts from the end.
         max_norm: refused: torch rescales rows of `weight` in place, and tensors are immutable.
         norm_type: the norm of `max_norm`.
@@ -236,8 +256,8 @@ def _bags(rows: Any, starts: Any, present: Any, empty: float, mode: str) -> tupl
 
 
 def _looked_up(where: str, input: Any, weight: Any) -> tuple[Any, Any]:
-    table = operand(weight, where=where)
-    index = operand(input, table, where=where)
+    table = weight if isinstance(weight, QuantTensor) else operand(weight, where=where)
+    index = operand(input, table.values if isinstance(table, QuantTensor) else table, where=where)
     if index.dtype.kind not in "iu":
         raise DTypeError(
             f"{where}: input holds row numbers, which are ints, got {index.dtype}{list(index.shape)}; the table comes second: "
@@ -253,7 +273,10 @@ def _looked_up(where: str, input: Any, weight: Any) -> tuple[Any, Any]:
 
 
 def _rows(table: Any, index: Any, where: str) -> Any:
-    out = ops.getitem(table, index, where)
+    if isinstance(table, QuantTensor):
+        out = rows_of(table, lambda x: ops.getitem(x, index, where))
+    else:
+        out = ops.getitem(table, index, where)
     return out if is_known(index) else filled(out, inside(index, 0, table.shape[0]), 1)
 
 
