@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.fft
 
 import functad as fd
 import functad.numpy as fnp
@@ -161,3 +162,14 @@ def test_short_time_transforms_of_complex_signals(x64):
         fnp.fft.istft(spectrum[:-1], 8, onesided=True)
     with pytest.raises(fd.errors.ShapeError, match="does not fit"):
         fnp.fft.stft(x.real[:5], 8, center=False)
+
+
+@pytest.mark.parametrize("norm", [None, "ortho", "forward"])
+@pytest.mark.parametrize(("s", "axes"), [(None, None), ((3, 5), (0, 2)), ((4, 6), (-2, -1))])
+def test_half_transforms_over_several_axes(norm, s, axes, device, x64):
+    for name, x in (("hfftn", COMPLEX), ("ihfftn", REAL)):
+        got = getattr(fnp.fft, name)(fd.tensor(x, dtype=x.dtype, device=device), s, axes, norm)
+        np.testing.assert_allclose(got.numpy(), getattr(scipy.fft, name)(x, s, axes, norm), atol=1e-12)
+    two = fnp.fft.hfft2(fd.tensor(COMPLEX, dtype=complex, device=device), norm=norm)
+    np.testing.assert_allclose(two.numpy(), scipy.fft.hfft2(COMPLEX, norm=norm), atol=1e-12)
+    assert np.allclose(fnp.fft.ihfft2(two, norm=norm).numpy(), scipy.fft.ihfft2(two.numpy(), norm=norm), atol=1e-12)

@@ -28,7 +28,7 @@ from functad.ops.rules import cast, linear, shift_axis, widen
 from functad.ops.shape import roll, unchanged
 
 __all__ = [
-    "fft", "fft2", "fft_op", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft",
+    "fft", "fft2", "fft_op", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn",
     "irfft", "irfft2", "irfft_op", "irfftn", "rfft", "rfft2", "rfft_op", "rfftfreq", "rfftn",
 ]  # fmt: skip
 
@@ -281,6 +281,47 @@ def ihfft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     [1.0, 1.0]
     """
     return conj(_real_transform("ihfft", x, _one(n), (axis,), _SWAPPED[_mode(norm, "ihfft")]))
+
+
+def hfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """`hfftn` over two axes.
+
+    >>> import functad as fd
+    >>> fd.ops.hfft2(fd.tensor([[1.0, 0.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return hfftn(x, s, axes, norm)
+
+
+def hfftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The real transform over several axes of a signal of which `x` is one half along the last axis (torch, SciPy).
+
+    >>> import functad as fd
+    >>> fd.ops.hfftn(fd.tensor([1.0, 1.0]), (2,)).tolist()
+    [2.0, 0.0]
+    """
+    (x,) = operands("hfftn", "float", (x,))
+    return _half_transform("hfftn", conj(x), s, axes, _SWAPPED[_mode(norm, "hfftn")])
+
+
+def ihfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The inverse of `hfft2`.
+
+    >>> import functad as fd
+    >>> fd.ops.ihfft2(fd.ones((2, 2))).real.tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    return ihfftn(x, s, axes, norm)
+
+
+def ihfftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of `hfftn`.
+
+    >>> import functad as fd
+    >>> fd.ops.ihfftn(fd.tensor([2.0, 0.0])).real.tolist()
+    [1.0, 1.0]
+    """
+    return conj(_real_transform("ihfftn", x, s, axes, _SWAPPED[_mode(norm, "ihfftn")]))
 
 
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Device | None = None) -> Any:
