@@ -535,3 +535,15 @@ def test_matrices_of_equal_diagonals(device, x64):
     assert (linalg.circulant(x).numpy() == scipy.linalg.circulant(c)).all()
     count = fd.grad(lambda x: linalg.toeplitz(x, y).sum())(x)
     assert count.tolist() == [3.0, 3.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
+def test_packed_factors_of_rectangular_matrices(shape, device, x64):
+    a = np.random.default_rng(0).normal(size=shape)
+    factors = linalg.lu_factor(put(a, device))
+    np.testing.assert_allclose(factors.lu.numpy(), scipy.linalg.lu_factor(a)[0], atol=1e-14)
+    lower, upper = (
+        np.tril(factors.lu.numpy()[:, : min(shape)], -1) + np.eye(*shape)[:, : min(shape)],
+        factors.lu[: min(shape)],
+    )
+    np.testing.assert_allclose(lower @ np.triu(upper.numpy()), a[factors.order.numpy()], atol=1e-14)

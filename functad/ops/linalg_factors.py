@@ -19,6 +19,7 @@ from functad.ops.linalg_base import (
     guarded,
     identity,
     in_float32,
+    matrices,
     mT,
     narrowed,
     or_nan,
@@ -47,9 +48,9 @@ class LUFactorResult(NamedTuple):
 
 
 def lu_factor(a: Any) -> LUFactorResult:
-    """The LU factors of square matrices in one matrix, and the order in which pivoting took the rows.
+    """The LU factors of matrices in one matrix, and the order in which pivoting took the rows.
 
-    For `lu_solve`. The order is that of all rows, where SciPy's `piv` lists interchanges.
+    For `lu_solve`, if they are square. The order is that of all rows, where SciPy's `piv` lists interchanges.
 
     >>> import functad as fd
     >>> import functad.numpy as fnp
@@ -57,9 +58,15 @@ def lu_factor(a: Any) -> LUFactorResult:
     >>> fnp.linalg.lu_solve(factors, fd.tensor([2.0, 4.0])).tolist()
     [1.0, 1.0]
     """
-    (a,) = square("lu_factor", a)
+    (a,) = matrices("lu_factor", a)
     order, lower, upper = bind(lu_op, widened([a]))
-    return LUFactorResult(narrowed(bind(tril_op, (lower,), (-1,)) + upper, a), order)
+    lower = bind(tril_op, (lower,), (-1,))
+    (m, n), stack = a._shape[-2:], [(0, 0)] * (a.ndim - 2)
+    if m > n:
+        upper = pad(upper, [*stack, (0, m - n), (0, 0)])
+    elif n > m:
+        lower = pad(lower, [*stack, (0, 0), (0, n - m)])
+    return LUFactorResult(narrowed(lower + upper, a), order)
 
 
 @rounded_once
