@@ -2,47 +2,6 @@
 
 from __future__ import annotations
 
-_IN_NUMPY = (
-    *(
-        "allclose",
-        "array_split",
-        "average",
-        "bincount",
-        "copysign",
-        "corrcoef",
-        "count_nonzero",
-        "cov",
-        "cross",
-        "diag",
-        "diff",
-    ),
-    *(
-        "floor_divide",
-        "fmax",
-        "fmin",
-        "gradient",
-        "histogram",
-        "hypot",
-        "interp",
-        "isclose",
-        "kron",
-        "logaddexp",
-        "median",
-    ),
-    *(
-        "moveaxis",
-        "nan_to_num",
-        "nanmean",
-        "nanmedian",
-        "nansum",
-        "quantile",
-        "rot90",
-        "tensordot",
-        "trapezoid",
-        "unique",
-    ),
-    *("vdot", "where"),
-)
 _WITH_INDICES = [f"{kind}{n}d" for kind in ("max_pool", "adaptive_max_pool", "fractional_max_pool") for n in (1, 2, 3)]
 INSTEAD: dict[str, str] = {
     "view": "x.reshape(shape)",
@@ -53,9 +12,9 @@ INSTEAD: dict[str, str] = {
     "expand": "x.broadcast_to(shape)",
     "expand_as": "x.broadcast_to(y.shape)",
     "t": "x.T",
-    "adjoint": "x.mT.conj()",
+    "adjoint": "x.mH",
     "swap_dims": "x.swapaxes(axis1, axis2)",
-    "movedim": "fd.numpy.moveaxis(x, source, destination)",
+    "movedim": "x.moveaxis(source, destination)",
     "contiguous": "x itself: tensors have no strides",
     "chunk": "x.split(sections, axis)",
     "narrow": "a slice, such as x[:, start:stop]",
@@ -138,9 +97,7 @@ INSTEAD: dict[str, str] = {
     "devices": "x.device",
     "copy_to_host": "x.numpy()",
     "value": "x.item(), or x.numpy()",
-    "H": "x.mT.conj()",
-    "mH": "x.mT.conj()",
-    "lerp": "x + weight * (y - x)",
+    "H": "x.mH",
     "addcmul": "x + value * a * b",
     "addcdiv": "x + value * a / b",
     "addmm": "beta * x + alpha * (a @ b)",
@@ -169,7 +126,6 @@ INSTEAD: dict[str, str] = {
     "new_full": "fd.full(shape, value, x.dtype, x.device)",
     "fill": "fd.full_like(x, value)",
     "unflatten": "x.reshape(...), or the layer nn.Unflatten(axis, sizes)",
-    "unbind": "fd.numpy.unstack(x, axis)",
     "tensor_split": "fd.numpy.array_split(x, sections, axis)",
     "repeat_interleave": "x.repeat(n, axis)",
     "take_along_dim": "x.take_along_axis(indices, axis)",
@@ -188,11 +144,6 @@ INSTEAD: dict[str, str] = {
     "sub": "x - y",
     "div": "x / y",
     "sgn": "x.sign()",
-    **{name: f"fd.numpy.{name}(x, ...)" for name in _IN_NUMPY},
-    **{
-        name: f"fd.numpy.linalg.{name}(x, ...)"
-        for name in ("det", "eigh", "lstsq", "pinv", "qr", "slogdet", "solve", "svd")
-    },
 }
 
 SETTING = {
@@ -208,6 +159,7 @@ SET = {
     "device": "x = x.to_device(device)",
     "T": "x = value.T",
     "mT": "x = value.mT",
+    "mH": "x = value.mH",
     "real": "x = value + 1j * x.imag",
     "imag": "x = x.real + 1j * value",
     "require_grad": "x = x.require_grad()",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -65,12 +66,12 @@ class Foreign:
     For each name one of these, and no `__getattr__`, which would make every attribute slower to read.
     """
 
-    def __init__(self, read: str, write: str = ""):
+    def __init__(self, read: str | Callable[[], str], write: str = ""):
         self._read = read
         self._write = write
 
     def __get__(self, x: Any, owner: Any = None) -> NoReturn:
-        raise UnknownAttributeError(self._read)
+        raise UnknownAttributeError(self._read if isinstance(self._read, str) else self._read())
 
     def __set__(self, x: Any, value: Any) -> NoReturn:
         raise ImmutableError(f"tensors are immutable{self._write}.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from functad.errors import UnknownAttributeError
 from functad.foreign import IN_MODULES, INSTEAD, MODES, OF_MODULES, SET, SETTING
+from functad.foreign_attributes import ATTRIBUTES, FUNCTIONS, OTHERS
 
 PUBLIC = frozenset(
     f"functad.{name}"
@@ -35,21 +37,38 @@ _ELSEWHERE = (
 )
 
 
-def foreign_names(kind: type) -> dict[str, tuple[str, str]]:
+def foreign_names(kind: type) -> dict[str, tuple[str | Callable[[], str], str]]:
     """Names that tensors, of a class, lack, and the texts of the errors for reading and setting them."""
-    texts = {name: f"; write {instead}" for name, instead in INSTEAD.items()}
+    texts: dict[str, str | Callable[[], str]] = {
+        name: f"; write {instead}" for name, instead in (ATTRIBUTES | INSTEAD).items()
+    }
     methods = [name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))]
-    known = {name: f"x.{name}(...)" for name in methods} | INSTEAD
+    known = {name: f"x.{name}(...)" for name in methods} | ATTRIBUTES | INSTEAD
     for name, instead in known.items():
         texts.setdefault(f"{name}_", f"; tensors are immutable: write x = {instead}")
+    for name in FUNCTIONS:
+        texts.setdefault(name, partial(_function, name, "; write "))
+        texts.setdefault(f"{name}_", partial(_function, name, "; tensors are immutable: write x = "))
+    for name in OTHERS:
+        texts.setdefault(name, ", and there is nothing like it here")
     return {
         name: (
-            f"tensors have no attribute {name!r}{text}.",
+            f"tensors have no attribute {name!r}{text}." if isinstance(text, str) else partial(_missed, name, text),
             f": instead of x.{name} = value write {SETTING[name]}" if name in SETTING else "",
         )
         for name, text in texts.items()
         if not hasattr(kind, name)
     }
+
+
+def _missed(name: str, text: Callable[[], str]) -> str:
+    return f"tensors have no attribute {name!r}{text()}."
+
+
+def _function(name: str, how: str) -> str:
+    """Where the function is that a tensor has not as a method."""
+    where = home_of(name)
+    return "" if where is None else f"{how}{where}(x, ...)"
 
 
 def settings(kind: type) -> dict[str, str]:

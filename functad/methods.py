@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from functad import ops
+from functad import ops, protocols
 from functad.dispatch import Handle
 from functad.keywords import explain_methods
 from functad.ops.search import searchsorted
@@ -119,6 +119,30 @@ class Methods(Handle):
         """Running log(sum(exp(x))), stable."""
         return ops.logcumsumexp(self, axis)
 
+    def median(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The median, the mean of the two middle elements of an even number, as in NumPy."""
+        return namespace().median(self, axis, keepdims=keepdims)
+
+    def quantile(self, q: Any, axis: Axis = None, keepdims: bool = False, *, method: str = "linear") -> Tensor:
+        """The value below which the part `q` of the elements is."""
+        return namespace().quantile(self, q, axis, method=method, keepdims=keepdims)
+
+    def nansum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The sum of what is not NaN."""
+        return namespace().nansum(self, axis, keepdims=keepdims)
+
+    def nanmean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The mean of what is not NaN."""
+        return namespace().nanmean(self, axis, keepdims=keepdims)
+
+    def count_nonzero(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """How many elements are not zero."""
+        return ops.count_nonzero(self, axis, keepdims)
+
+    def diff(self, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+        """The differences of neighbours along an axis, `n` times."""
+        return namespace().diff(self, n, axis, prepend, append)
+
     def softmax(self, axis: Axis = -1) -> Tensor:
         """exp(x) divided by its sum over the axis."""
         return ops.softmax(self, axis)
@@ -152,6 +176,14 @@ class Methods(Handle):
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """Two axes swapped."""
         return ops.swapaxes(self, axis1, axis2)
+
+    def moveaxis(self, source: Any, destination: Any) -> Tensor:
+        """Axes moved to other places, the others in order."""
+        return ops.moveaxis(self, source, destination)
+
+    def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
+        """The slices along an axis, without it."""
+        return ops.unstack(self, axis)
 
     def squeeze(self, axis: Axis = None) -> Tensor:
         """Without axes of length 1."""
@@ -329,6 +361,32 @@ class Methods(Handle):
         """The `k`-th smallest element along an axis and its index."""
         return ops.kthvalue(self, k, axis, keepdims)
 
+    def unique(
+        self,
+        return_index: bool = False,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        axis: int | None = None,
+    ) -> Any:
+        """The values there are, in order (eager only), as in NumPy."""
+        return namespace().unique(self, return_index, return_inverse, return_counts, axis)
+
+    def isclose(self, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
+        """Where the elements are nearly those of `other`: |x - y| <= atol + rtol |y|."""
+        return namespace().isclose(self, other, rtol, atol, equal_nan)
+
+    def allclose(self, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
+        """Whether they are everywhere."""
+        return namespace().allclose(self, other, rtol, atol, equal_nan)
+
+    def nan_to_num(self, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+        """With numbers in place of NaN and infinities (the largest ones there are, by default)."""
+        return ops.nan_to_num(self, nan, posinf, neginf)
+
+    def lerp(self, end: Any, weight: Any) -> Tensor:
+        """x + weight * (end - x)."""
+        return self + weight * (end - self)
+
     def unfold(self, axis: int, size: int, step: int = 1) -> Tensor:
         """Sliding windows along an axis; the window is the new last axis."""
         return ops.unfold(self, axis, size, step)
@@ -336,6 +394,11 @@ class Methods(Handle):
     def one_hot(self, num_classes: int) -> Tensor:
         """Integers as rows of a unit matrix."""
         return ops.one_hot(self, num_classes)
+
+
+def namespace() -> Any:
+    """`functad.numpy`, which is above this module."""
+    return protocols.namespace(None)
 
 
 _TOO_MANY = {

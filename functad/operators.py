@@ -407,6 +407,10 @@ class Operators(Handle):  # noqa: PLW1641  # Tensor says that it has no hash
         """Where exactly one is nonzero."""
         return ops.logical_xor(self, other)
 
+    def logaddexp(self, other: Any) -> Tensor:
+        """log(exp(x) + exp(y)), stable."""
+        return ops.logaddexp(self, other)
+
     def matmul(self, other: Any) -> Tensor:
         """The matrix product x @ y."""
         return ops.matmul(self, other)

@@ -71,6 +71,11 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
         return ops.matrix_transpose(self)
 
     @property
+    def mH(self) -> Tensor:
+        """The last two axes swapped, and conjugated."""
+        return ops.conj(ops.matrix_transpose(self))
+
+    @property
     def at(self) -> ops.At:
         """Functional updates: `x.at[i].set(v)`, `.add`, `.mul`, `.min`, `.max` return a new tensor."""
         return ops.At(self)

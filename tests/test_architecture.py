@@ -19,7 +19,18 @@ from functad.transforms.vmap import vmap
 ROOT = Path(fd.__file__).parent
 
 LAYERS = (
-    ("errors", "foreign", "foreign_arguments", "generator", "habits", "hints", "keywords", "levels", "source"),
+    (
+        "errors",
+        "foreign",
+        "foreign_arguments",
+        "foreign_attributes",
+        "generator",
+        "habits",
+        "hints",
+        "keywords",
+        "levels",
+        "source",
+    ),
     ("dtypes", "device"),
     ("dispatch",),
     ("tree",),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import functad as fd
 import functad.numpy as fnp
-from functad.errors import ArgumentTypeError
+from functad.errors import ArgumentTypeError, UnknownAttributeError
+from functad.foreign_attributes import FUNCTIONS
 from functad.nn import functional as F
 from functad.testing import strategies
 
@@ -88,3 +91,69 @@ def test_an_argument_of_another_library(call, text):
     with pytest.raises(fd.FunctadError, match=text) as caught:
         call()
     assert isinstance(caught.value, (ArgumentTypeError, ValueError))
+
+
+# --- attributes
+
+
+@pytest.mark.parametrize("array", [np.ones(2), jnp.ones(2)], ids=["numpy", "jax"])
+def test_every_attribute_of_other_arrays_is_here_or_says_what_to_write(array):
+    for name in dir(array):
+        if name.startswith("_"):
+            continue
+        if not hasattr(X, name):
+            with pytest.raises(UnknownAttributeError, match="; write "):
+                getattr(X, name)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_that_are_no_methods_are_found(name):
+    with pytest.raises(UnknownAttributeError, match=rf"write fd\.\S*{name}\(x"):
+        getattr(X, name)
+
+
+ATTRIBUTES = {
+    "cholesky": r"fd.numpy.linalg.cholesky\(x",
+    "where": r"fd.where\(mask, x, y\)",
+    "addmm": r"beta \* x \+ alpha \* \(a @ b\)",
+    "is_cuda": "x.device",
+    "register_hook": "w.grad_replace",
+    "to_sparse": "no sparse tensors",
+    "q_scale": "quantize_dynamic",
+    "flat": "x.ravel|x.numpy",
+    "atan2_": r"x = fd.numpy.atan2\(x",
+    "median_": r"x = x.median\(",
+    "smm": "nothing like it",
+    "H": "x.mH",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), ATTRIBUTES.items())
+def test_attributes_of_torch(name, text):
+    with pytest.raises(UnknownAttributeError, match=text):
+        getattr(X, name)
+    assert name not in dir(X)
+
+
+METHODS = {
+    "median": (lambda x: x.median(0), [2.0, 2.5]),
+    "quantile": (lambda x: x.quantile(0.5, axis=1), [2.5, 2.0]),
+    "nansum": (lambda x: x.nansum(0), [4.0, 5.0]),
+    "nanmean": (lambda x: x.nanmean(1, keepdims=True), [[2.5], [2.0]]),
+    "count_nonzero": (lambda x: x.count_nonzero(0), [2, 2]),
+    "diff": (lambda x: x.diff(), [[3.0], [-2.0]]),
+    "moveaxis": (lambda x: x.moveaxis(0, 1), [[1.0, 3.0], [4.0, 1.0]]),
+    "unbind": (lambda x: x.unbind(1)[0], [1.0, 3.0]),
+    "unique": (lambda x: x.unique(), [1.0, 3.0, 4.0]),
+    "isclose": (lambda x: x.isclose(x.T), [[True, False], [False, True]]),
+    "allclose": (lambda x: x.allclose(x + 1e-7), True),
+    "nan_to_num": (lambda x: (x / 0.0 * 0.0).nan_to_num(7.0), [[7.0, 7.0], [7.0, 7.0]]),
+    "lerp": (lambda x: x.lerp(3.0, 0.5), [[2.0, 3.5], [3.0, 2.0]]),
+    "logaddexp": (lambda x: (x - x).logaddexp(0.0).exp().round(), [[2.0, 2.0], [2.0, 2.0]]),
+    "mH": (lambda x: (1j * x).mH, [[-1j, -3j], [-4j, -1j]]),
+}
+
+
+@pytest.mark.parametrize(("call", "want"), METHODS.values(), ids=METHODS)
+def test_methods_after_torch_and_numpy(call, want):
+    assert call(fd.tensor([[1.0, 4.0], [3.0, 1.0]])).tolist() == want

@@ -1,0 +1,110 @@
+"""Attributes of torch's, NumPy's and JAX's arrays that tensors lack: by what they are, and what to write instead."""
+
+from __future__ import annotations
+
+FUNCTIONS = [
+    "absolute", "acos", "acosh", "angle", "argwhere", "array_split", "asin", "asinh", "atan", "atan2", "atanh",
+    "average", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "cholesky", "copysign", "corrcoef", "cov", "cross", "deg2rad", "det", "diag", "diagflat",
+    "divide", "dsplit", "eig", "eigh", "exp2", "fix", "fliplr", "flipud", "float_power", "floor_divide", "fmax",
+    "fmin", "frexp", "gammainc", "gammaincc", "gcd", "gradient", "hardshrink", "heaviside", "histogram", "hsplit",
+    "hypot", "interp", "inv", "isneginf", "isposinf", "isreal", "istft", "kron", "lcm", "ldexp", "logaddexp2",
+    "lstsq", "lu", "lu_solve", "matrix_power", "multiply", "mvlgamma", "nanmedian", "nanquantile", "negative",
+    "nextafter", "pinv", "positive", "prelu", "ptp", "qr", "rad2deg", "rot90", "signbit", "slogdet", "solve",
+    "stft", "subtract", "svd", "tensordot", "trapezoid", "triangular_solve", "true_divide", "vdot", "vsplit",
+]  # fmt: skip
+"""Functions here, whose homes are looked up when one is missed as a method."""
+
+_ITSELF = "x itself"
+_DENSE = "x itself: there are no sparse tensors"
+
+ATTRIBUTES: dict[str, str] = {
+    **{name: f"x.astype('{dtype}')" for name, dtype in (
+        ("byte", "uint8"), ("char", "int8"), ("short", "int16"), ("cfloat", "complex64"), ("cdouble", "complex128"),
+        ("chalf", "complex64"),
+    )},
+    **{name: f"x.jax().{name}" for name in (
+        "addressable_data", "addressable_shards", "aval", "committed", "copy_to_host_async", "device_buffer",
+        "device_buffers", "global_shards", "is_deleted", "is_fully_addressable", "is_fully_replicated", "is_ready",
+        "on_device_size_in_bytes", "sharding", "unsafe_buffer_pointer", "weak_type",
+    )},
+    **{name: f"x.numpy().{name}" for name in (
+        "base", "byteswap", "ctypes", "dump", "dumps", "flags", "flat", "getfield", "setfield", "setflags", "strides",
+        "tofile",
+    )},
+    **dict.fromkeys(("data_ptr", "const_data_ptr", "storage", "untyped_storage", "storage_offset", "storage_type"),
+                    "x.numpy(), or what takes DLPack, such as torch.from_dlpack(x)"),
+    **dict.fromkeys(("stride", "layout", "dim_order"), "x.numpy().strides for those of its copy: tensors have none"),
+    **dict.fromkeys(("is_contiguous", "is_shared", "is_pinned", "pin_memory", "record_stream"),
+                    "nothing: tensors have no strides, and transfers need no care"),
+    **dict.fromkeys(("is_cpu", "is_cuda", "is_meta", "is_mps", "is_xla", "is_xpu", "is_ipu", "is_maia", "is_mtia",
+                     "is_vulkan", "is_mkldnn", "get_device", "platform"), "x.device"),
+    **dict.fromkeys(("ipu", "mtia", "xpu"), "x.to_device(device)"),
+    **dict.fromkeys(("resolve_conj", "resolve_neg", "to_mkldnn", "as_subclass"), _ITSELF),
+    **dict.fromkeys(("is_conj", "is_neg", "is_nested", "is_distributed", "is_inference", "is_coalesced"),
+                    "nothing: there are no tensors of that kind"),
+    **dict.fromkeys(("is_sparse", "is_sparse_csr"), "nothing: there are no sparse tensors"),
+    **dict.fromkeys(
+        ("coalesce", "to_dense", "to_sparse", "to_sparse_bsc", "to_sparse_bsr", "to_sparse_coo", "to_sparse_csc",
+         "to_sparse_csr", "sparse_mask"), _DENSE),
+    **dict.fromkeys(("q_scale", "int_repr", "q_zero_point", "qscheme", "dequantize", "is_quantized"),
+                    "q = x.quantize_dynamic(fd.QuantScheme()), a QuantTensor, and q.dequantize()"),
+    **dict.fromkeys(("register_hook", "register_post_accumulate_grad_hook"),
+                    "w.grad_replace(grads, g) after backward(), or fd.custom_vjp for what happens within it"),
+    "where": "fd.where(mask, x, y)",
+    "retains_grad": "h = h.retain_grad() to keep a gradient, h.grad(grads) is not None to ask",
+    "grad_dtype": "w.grad(grads).dtype",
+    "retain_graph": "loss.backward(retain_graph=False) to free it",
+    "as_strided": "x.unfold(axis, size, step) for windows, an index for anything else",
+    "bernoulli": "fd.random.bernoulli(key, x)",
+    "multinomial": "fd.random.categorical(key, fd.numpy.log(x), shape=(n,))",
+    "conj_physical": "x.conj()",
+    "swapdims": "x.swapaxes(axis1, axis2)",
+    "split_with_sizes": "x.split(places, axis), with the places of the cuts",
+    "unsafe_split": "x.split(sections, axis)",
+    "unsafe_chunk": "x.split(sections, axis)",
+    "sum_to_size": "x.sum(axis, keepdims=True)",
+    "narrow_copy": "a slice, such as x[:, start:stop]",
+    "index": "x[indices]",
+    "indices": "x.nonzero()",
+    "values": "x itself, or x.sort().values and the like of a result with indices",
+    "nonzero_static": "x.nonzero()",
+    "new": "fd.tensor(data, x.dtype, x.device)",
+    "new_empty": "fd.zeros(shape, x.dtype, x.device)",
+    "igamma": "fd.special.gammainc(x, y)",
+    "igammac": "fd.special.gammaincc(x, y)",
+    "geqrf": "fd.numpy.linalg.qr(x)",
+    "ger": "x.outer(y)",
+    "symeig": "fd.numpy.linalg.eigh(x)",
+    "ndimension": "x.ndim",
+    "is_nonzero": "bool(x)",
+    "is_same_size": "x.shape == y.shape",
+    "is_set_to": "x is y",
+    "is_floating_point": "fd.numpy.isdtype(x.dtype, 'real floating')",
+    "is_complex": "fd.numpy.isdtype(x.dtype, 'complex floating')",
+    "is_signed": "not fd.numpy.isdtype(x.dtype, 'unsigned integer')",
+    "resize_as": "fd.numpy.resize(x, y.shape)",
+    "mode": "fd.numpy.unique(x, return_counts=True)",
+    "unique_consecutive": "x[fd.numpy.diff(x, prepend=x[:1] - 1) != 0]",
+    "format": "f'{x:.3f}'",
+    "delete": "del x",
+    "traceback": "x.jax().traceback",
+    "reinforce": "a loss of fd.random draws and their log probabilities",
+    "apply_": "x = fd.vmap(f)(x)",
+    "map_": "x = fd.vmap(f)(x, y)",
+    "map2_": "x = fd.vmap(f)(x, y, z)",
+    "set_": "x = y",
+    "cauchy_": "x = fd.random.cauchy(key, x.shape) * sigma + median",
+    "geometric_": "x = fd.random.geometric(key, p, x.shape)",
+    "log_normal_": "x = fd.random.lognormal(key, std, x.shape) * fd.numpy.exp(mean)",
+    "share_memory_": "x itself: tensors are immutable, and pickled to other processes",
+}  # fmt: skip
+
+OTHERS = [
+    "as_strided_scatter", "ccol_indices", "col_indices", "crow_indices", "dense_dim", "hash_tensor", "module_load",
+    "name", "new_empty_strided", "ormqr", "output_nr", "q_per_channel_axis", "q_per_channel_scales",
+    "q_per_channel_zero_points", "row_indices", "slice_inverse", "smm", "sparse_dim", "sspaddmm",
+    "to_padded_tensor", "unsafe_split_with_sizes", "volatile", "as_strided_", "resize_as_sparse_", "sparse_resize_",
+    "sparse_resize_and_clear_", "names", "rename", "refine_names", "align_to", "align_as",
+]  # fmt: skip
+"""Names for which there is nothing here."""
