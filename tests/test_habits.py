@@ -390,3 +390,25 @@ def test_models_are_made_of_others(here):
     named = nn.Sequential({"a": nn.ReLU()})
     assert nn.Sequential({**dict(zip(named.names, named, strict=True)), "b": nn.Tanh()}).names == ("a", "b")
     assert type(model.replace({"layers.1": nn.Tanh()})[1]) is nn.Tanh
+
+
+AUTOGRAD = {  # a name of HIPS autograd: what is to be written of it, and its value for the sum of cubes at (1, 2)
+    "elementwise_grad": ("fd.vjp(f, x)[1](fd.ones_like(x))[0]", [3.0, 12.0]),
+    "deriv": ("fd.jvp(f, (x,), (fd.ones_like(x),))[1]", [3.0, 12.0]),
+    "make_hvp": ("fd.vjp(fd.grad(g), x)[1](v)[0]", [18.0, 60.0]),
+    "hessian_vector_product": ("fd.hvp(g, (x,), (v,))", [18.0, 60.0]),
+    "vector_jacobian_product": ("fd.vjp(f, x)[1](v)[0]", [9.0, 60.0]),
+    "grad_and_aux": ("fd.grad(lambda x: (g(x), x), has_aux=True)(x)[0]", [3.0, 12.0]),
+}
+
+
+@pytest.mark.parametrize("name", AUTOGRAD)
+def test_names_of_autograd_say_what_to_write_and_that_runs(name):
+    """Programs for HIPS autograd were told that there is no such name."""
+    code, value = AUTOGRAD[name]
+    with pytest.raises(AttributeError, match=rf"functad has no '{name}'; write .*fd\.") as error:
+        getattr(fd, name)
+    assert code.partition("(")[0] in str(error.value)
+    x, v = fd.tensor([1.0, 2.0]), fd.tensor([3.0, 5.0])
+    found = eval(code, {"fd": fd, "f": lambda x: x**3, "g": lambda x: (x**3).sum(), "x": x, "v": v})
+    assert found.tolist() == value
