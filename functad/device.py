@@ -113,6 +113,8 @@ class Device(metaclass=_Made):
         >>> fd.ones(2, device=device).device == device
         True
         """
+        if not hasattr(i, "__index__"):
+            raise ArgumentTypeError(f"Device.gpu: a GPU is known by its number, such as fd.Device.gpu(0), got {i!r}.")
         return _find("gpu", i, fusion)
 
     @staticmethod

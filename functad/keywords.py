@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from functad.errors import ArgumentTypeError
+from functad.culprits import DEEP, check_flag, flags_of, told
+from functad.errors import ArgumentTypeError, FunctadError
 from functad.foreign_arguments import OF, SAME
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,6 +104,14 @@ _OF = {
     ("sgd", "dampening"): "the call without it: the momentum is not dampened",
 }
 """What holds for one function alone."""
+
+_OF_OPS = {
+    "dtype": "x.astype(dtype) of an input or the result",
+    "where": "fd.where(mask, f(x), y)",
+    **dict.fromkeys(("casting", "order", "subok", "signature"), "the call without it"),
+    **dict.fromkeys(("input", "other", "x", "y", "a", "b", "x1", "x2"), "it by position"),
+}
+"""What holds for ops: NumPy's further arguments, and torch's names for inputs."""
 
 
 def better_error(
@@ -198,9 +207,9 @@ def _listed(taken: Callable[[], inspect.Signature]) -> str:
     return f"; the arguments are {', '.join(known)}" if known else "; it takes none by name"
 
 
-def no_argument(what: str, name: str, known: list[str], otherwise: str) -> ArgumentTypeError:
-    """The error for an argument that a function which takes any does not look at."""
-    instead = _OF.get((what, name)) or _INSTEAD.get(name)
+def no_argument(what: str, name: str, known: list[str], otherwise: str, op: bool = False) -> ArgumentTypeError:
+    """The error for an argument that a function which takes any, or an op, does not look at."""
+    instead = (_OF_OPS.get(name) if op else None) or _OF.get((what, name)) or _INSTEAD.get(name)
     near = difflib.get_close_matches(name, known, 1)
     hint = f"write {instead}." if instead else f"did you mean {near[0]!r}?" if near else f"{otherwise}."
     return ArgumentTypeError(f"{what}: there is no argument {name!r}; {hint}")
@@ -239,23 +248,58 @@ def _call(method: Callable[..., Any]) -> str:
 
 
 def explained(fn: F, too_many: str | None = None, missing: str | None = None) -> F:
-    """A function whose refusal of another library's argument says what to write."""
+    """A function that says what to write when it is called with another library's argument, or one it cannot use."""
     if (again := getattr(fn, "again", None)) is not None:  # a wrapper, which the error would come through
         made: F = again(explained(fn.__wrapped__, too_many, missing))  # type: ignore[attr-defined]
         return made
     name = getattr(getattr(fn, "func", fn), "__name__", "the function")  # of a partial
+    flags = flags_of(fn)
+    first = min(flags.values(), default=sys.maxsize)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for key, value in kwargs.items():
+                if key in flags and type(value) is not bool:
+                    check_flag(name, key, value)
+        if len(args) > first:
+            for key, place in flags.items():
+                if place < len(args):
+                    check_flag(name, key, args[place])
         try:
             return fn(*args, **kwargs)
-        except TypeError as error:
-            better = better_error(error, name, too_many, missing, lambda: inspect.signature(fn))
+        except DEEP as error:
+            better = refusal(error, name, fn, args, kwargs, too_many, missing)
             if better is None:
                 raise
-        raise better
+        try:
+            raise better
+        finally:
+            del better  # which would hold the arguments in a cycle
 
     return call  # type: ignore[return-value]
+
+
+def refusal(
+    error: Exception,
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    too_many: str | None = None,
+    missing: str | None = None,
+    taken: Callable[[], inspect.Signature] | None = None,
+) -> FunctadError | None:
+    """What to raise in place of an error that a call of `fn` gave; None if that is to stay."""
+    if isinstance(error, FunctadError):
+        return None
+    if isinstance(error, TypeError):
+        taken = taken or (lambda: inspect.signature(fn))
+        if (better := better_error(error, name, too_many, missing, taken)) is not None:
+            return better
+    if (other := told(error, name, fn, args, kwargs)) is not None:
+        other.__cause__ = error
+    return other
 
 
 def explain(names: dict[str, Any], only: Sequence[str] = ()) -> None:

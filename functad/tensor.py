@@ -296,7 +296,7 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
         >>> w.grad_remove(grads).item(), w.grad_remove(grads), grads.explain(w).reason.name
         (6.0, None, 'REMOVED')
         """
-        return grads.remove(self)
+        return _container(grads, "grad_remove").remove(self)
 
     def grad_replace(self, grads: Gradients, g: Tensor) -> None:
         """Put `g` in the place of its gradient in `grads`; raises `NoGradientError` where there is none.
@@ -308,7 +308,7 @@ class Tensor(Operators, Methods, Values, metaclass=Hosts):
         >>> grads[w].item()
         1.0
         """
-        grads.replace(self, g)
+        _container(grads, "grad_replace").replace(self, g)
 
     # --- as a container
 
@@ -380,6 +380,13 @@ for _name, _texts in foreign_names(Tensor).items():
     setattr(Tensor, _name, Foreign(*_texts))
 for _name, _text in settings(Tensor).items():  # assigning to what is there
     setattr(Tensor, _name, unsettable(getattr(Tensor, _name), _text))
+
+
+def _container(grads: Any, where: str) -> Any:
+    """`grads`, which is to be what `backward()` returned."""
+    if hasattr(grads, "_level"):
+        return grads
+    raise ArgumentTypeError(f"x.{where}: expected the Gradients that backward() returned, got {type(grads).__name__}.")
 
 
 def _restore(array: np.ndarray[Any, Any], device: Device, require_grad: bool) -> Tensor:

@@ -20,6 +20,7 @@ ROOT = Path(fd.__file__).parent
 
 LAYERS = (
     (
+        "culprits",
         "errors",
         "foreign",
         "foreign_arguments",

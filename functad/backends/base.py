@@ -15,6 +15,7 @@ from functad.dtypes import DType
 from functad.errors import ArgumentTypeError, DonatedError, DTypeError, FunctadError, NotTrackedError, ShapeError
 from functad.levels import BASE, Level
 from functad.ops.op import Op, Type
+from functad.ops.rules import align_rows
 from functad.tape import AnyNode, Swept, sweep
 from functad.tensor import Tensor
 
@@ -253,6 +254,7 @@ def refuse_donated(where: str, arrays: Sequence[Any], donate: Sequence[int] = ()
 def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exception) -> NoReturn:
     """Say in the user's terms why `op` could not run on these inputs."""
     refuse_donated(op.name, [x._value for x in inputs])
+    op.refuse_count(inputs)
     if isinstance(error, jax.errors.TracerArrayConversionError):
         raise ArgumentTypeError(
             f"{op.name}: its implementation passes an input to NumPy, which XLA cannot compile. Write it with its first "
@@ -267,7 +269,7 @@ def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exc
     types = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs)
     given = "".join(f", {k}={v!r}" for k, v in zip(op.params, params, strict=True))
     shapes = [x.shape for x in inputs]
-    if op.promote != "same" and len(shapes) > 1:
+    if (op.promote != "same" or op.batch is align_rows) and len(shapes) > 1:
         try:
             np.broadcast_shapes(*shapes)
         except ValueError:
@@ -277,4 +279,10 @@ def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exc
                 "equal or 1. Insert an axis with x[:, None] or x.reshape(...) where one is missing."
             ) from None
     kind = DTypeError if isinstance(error, TypeError) and "shape" not in str(error) else ShapeError
+    if kind is DTypeError and any(x.dtype.kind == "c" for x in inputs):
+        raise DTypeError(
+            f"{op.name}: does not take complex numbers, got {types}; take their .real, .imag or abs first."
+        ) from error
+    if kind is DTypeError and any(x.dtype.kind == "b" for x in inputs):
+        raise DTypeError(f"{op.name}: does not take bools, got {types}; write x.astype(int) first.") from error
     raise kind(f"{op.name}({types}{given}): {str(error).splitlines()[0]}") from error

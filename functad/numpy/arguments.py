@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
+from functad.culprits import DEEP
 from functad.dispatch import Handle
 from functad.errors import ArgumentTypeError, ConcreteValueError, ImmutableError
-from functad.keywords import better_error
+from functad.keywords import refusal
 from functad.ops.operand import operand
 
 __all__: list[str] = []
@@ -49,11 +50,14 @@ def named(fn: Callable[..., Any], *extra: str, **names: str) -> Callable[..., An
                     kwargs[ours] = kwargs.pop(theirs)
         try:
             return fn(*args, **kwargs)
-        except TypeError as error:
-            better = better_error(error, fn.__name__, taken=lambda: inspect.signature(call))
+        except DEEP as error:
+            better = refusal(error, fn.__name__, fn, args, kwargs, taken=lambda: inspect.signature(call))
             if better is None:
                 raise
-        raise better
+        try:
+            raise better
+        finally:
+            del better
 
     call.__doc__ = _renamed(fn.__doc__, renamed)
     call.__signature__ = inspect.Signature([*[p for p in kept if p not in tail], *more, *tail])  # type: ignore[attr-defined]

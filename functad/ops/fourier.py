@@ -396,6 +396,10 @@ def _one(n: int | None) -> Any:
 
 def _sides(where: str, x: Any, s: Any, axes: Any) -> tuple[list[int | None], Axes]:
     """The lengths wanted along the axes (None where they are not given), and the axes."""
+    if s is not None and not isinstance(s, (tuple, list)):
+        raise ArgumentTypeError(
+            f"{where}: s must be a tuple of lengths, one per axis, got {s!r}; write s=(n,) for one."
+        )
     if axes is None:
         axes = tuple(range(x.ndim)) if s is None else tuple(range(-len(s), 0))
     given = several(axes)

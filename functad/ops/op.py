@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 from functad import dtypes
 from functad.dispatch import Handle, bind, pending
 from functad.errors import ArgumentTypeError, NotDifferentiableError
+from functad.keywords import no_argument
 from functad.ops.operand import Promote, operands
 
 if TYPE_CHECKING:
@@ -218,18 +219,28 @@ class Op:
         values = self._values(params) if params or self.params else ()
         if (recording := pending.recording) is not None and (out := recording.repeat(self, inputs, values)) is not None:
             return out
+        if not inputs:
+            self.refuse_count(inputs)
         x, y = inputs[0], inputs[-1]
         alike = isinstance(x, Handle) and isinstance(y, Handle) and x._dtype is y._dtype and len(inputs) <= 2
         if alike and (self.promote == "numeric" or (self.promote == "float" and x._dtype.kind == "f")):
             return bind(self, inputs, values)
         return bind(self, operands(self.name, self.promote, inputs), values)
 
+    def refuse_count(self, inputs: Sequence[Any]) -> None:
+        """Raise if these are not as many inputs as it takes."""
+        if len(inputs) != len(self.inputs) and not (self.variadic and len(inputs) >= len(self.inputs) - 1):
+            count = f"{len(self.inputs)} input{'s' * (len(self.inputs) != 1)} ({', '.join(self.inputs)})"
+            raise ArgumentTypeError(f"{self.name}: takes {count}, got {len(inputs)}.")
+
     def _values(self, params: dict[str, Any]) -> tuple[Any, ...]:
-        params = {**self.defaults, **params}
+        given, params = params, {**self.defaults, **params}
         if params.keys() != set(self.params):
-            takes = f"the arguments {', '.join(self.params)}" if self.params else "no arguments by name"
+            if (odd := next((name for name in given if name not in self.params), None)) is not None:
+                raise no_argument(self.name, odd, list(self.params), "besides its inputs it takes none by name", True)
             raise ArgumentTypeError(
-                f"{self.name}: besides its inputs it takes {takes}, got {', '.join(params) or 'none'}."
+                f"{self.name}: besides its inputs it takes the arguments {', '.join(self.params)}, got "
+                f"{', '.join(params) or 'none'}."
             )
         return tuple([params[name] for name in self.params])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
@@ -12,7 +13,7 @@ from functad import dtypes
 from functad.device import Device
 from functad.dispatch import Handle, base_backend
 from functad.dtypes import DType
-from functad.errors import ArgumentTypeError, DTypeError
+from functad.errors import ArgumentTypeError, DTypeError, ShapeError
 from functad.habits import NoArithmetic
 
 Promote = Literal["numeric", "count", "float", "compare", "logical", "bits", "same"]
@@ -88,7 +89,7 @@ def as_array(x: Any, where: str) -> Any:
     if isinstance(x, (list, tuple)) and holds_tensors(x):
         _refuse_several(x, where)
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__") or _has_buffer(x):
-        array = np.asarray(x)
+        array = _read(x, where)
         if array.dtype.kind in "biufc":
             return array if dtypes.is_usual(array.dtype) else array.astype(dtypes.native(array.dtype, where))
         if array.dtype == object and array.size and all(isinstance(value, int) for value in array.flat):
@@ -108,6 +109,18 @@ def _has_buffer(x: Any) -> bool:
         return not isinstance(x, bytes) and memoryview(x).format != "c"
     except TypeError:
         return False
+
+
+def _read(x: Any, where: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(x)
+    except ValueError:
+        if not isinstance(x, (list, tuple)):
+            raise
+    raise ShapeError(
+        f"{where}: the nested list {reprlib.repr(x)} is no array, as its rows differ in length; make them equal, or pass one "
+        "at a time."
+    )
 
 
 def _refuse_several(x: list[Any] | tuple[Any, ...], where: str) -> NoReturn:

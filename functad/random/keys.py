@@ -17,7 +17,7 @@ from functad.backends.trace import Trace
 from functad.creation import Shape, as_shape
 from functad.device import Device, checked
 from functad.dispatch import Handle, base_backend, bind, tracing
-from functad.errors import ArgumentTypeError, ConcreteValueError, DTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, ConcreteValueError, DTypeError, ShapeError
 from functad.ops.hosted import hosted, in_precision
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand
@@ -28,23 +28,33 @@ from functad.tensor import Tensor
 KEY = np.array([0, 7], np.uint32)
 
 
+_WORD = 0xFFFFFFFF
+
+
 def key(seed: int, device: Device | None = None) -> Tensor:
     """A key made from a seed: two unsigned 32-bit integers, the same for the same seed (threefry, as in JAX).
+
+    Seeds have up to 64 bits, and those beyond 32 count without JAX's x64 mode too.
 
     >>> import functad as fd
     >>> fd.random.key(0).tolist()
     [0, 0]
     """
+    number = _seed(seed, "random.key")
+    high = number >> 32 & _WORD if dtypes.x64_enabled() or not -(1 << 31) <= number < 1 << 32 else 0
+    data = np.array([high, number & _WORD], np.uint32)
+    where = checked(device, "random.key")
+    return where.lift(where.base.put(data, dtypes.uint32, "random.key"))
+
+
+def _seed(seed: Any, where: str) -> int:
     try:
         number = operator.index(seed)
     except TypeError:
-        raise ArgumentTypeError(f"random.key: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
-    if 0 <= number < 1 << 31:
-        data = np.array([0, number], np.uint32)
-    else:
-        data = np.asarray(jax.random.key_data(jax.random.key(number, impl="threefry2x32")))
-    where = checked(device, "random.key")
-    return where.lift(where.base.put(data, dtypes.uint32, "random.key"))
+        raise ArgumentTypeError(f"{where}: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
+    if not -(1 << 63) <= number < 1 << 64:
+        raise ArgumentError(f"{where}: a seed has at most 64 bits, got {number}; write seed % 2**64.")
+    return number
 
 
 def split(key: Any, num: Shape = 2) -> Tensor:
@@ -96,11 +106,7 @@ def seed(seed: int) -> None:
     True
     """
     _refuse_mapped_and_traced("fd.seed")
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise ArgumentTypeError(f"fd.seed: a seed is an int, got {seed!r} of type {type(seed).__name__}.") from None
-    generator.current().seed(number)
+    generator.current().seed(_seed(seed, "fd.seed"))
 
 
 def draw_key(device: Device | None = None) -> Tensor:
