@@ -144,6 +144,8 @@ def parse(dtype: Any, where: str) -> DType:
         return of_scalar(dtype(0))
     if isinstance(dtype, int) and not isinstance(dtype, bool):
         raise DTypeError(f"{where}: {dtype!r} is not a dtype; a shape is one argument: {where}((2, 3)).")
+    if hasattr(dtype, "ndim") and not isinstance(dtype, (type, np.dtype)):  # np.dtype would take that of an array
+        raise DTypeError(f"{where}: the dtype cannot be an array or tensor; write dtype=x.dtype for that of one.")
     if isinstance(dtype, str) and dtype in _PYTHON:
         return of_scalar(_PYTHON[dtype](0))
     try:

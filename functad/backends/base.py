@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -278,7 +279,8 @@ def refuse(op: Op, inputs: Sequence[Tensor], params: tuple[Any, ...], error: Exc
                 f"{op.name}: shapes {listed} do not broadcast: from the last axis backwards, lengths must be "
                 "equal or 1. Insert an axis with x[:, None] or x.reshape(...) where one is missing."
             ) from None
-    kind = DTypeError if isinstance(error, TypeError) and "shape" not in str(error) else ShapeError
+    of_types = isinstance(error, TypeError) or re.search(r"dtype|must be integers|complex", str(error))
+    kind = DTypeError if of_types and "shape" not in str(error) else ShapeError
     if kind is DTypeError and any(x.dtype.kind == "c" for x in inputs):
         raise DTypeError(
             f"{op.name}: does not take complex numbers, got {types}; take their .real, .imag or abs first."

@@ -13,6 +13,7 @@ from functad.ops.axes import counted, normalize_axes, normalize_axis
 from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
+from functad.ops.rules import cast
 from functad.ops.search import searchsorted
 
 __all__ = ["cumulative_trapezoid", "diff", "ediff1d", "gradient", "interp", "trapezoid", "trapz", "unwrap"]
@@ -131,6 +132,8 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
         return ops.concatenate([first, middle, last], axis)
     if h.ndim != 1 or h.size != n:
         raise ShapeError(f"gradient: coordinates of shape {h.shape} do not fit axis {axis} of shape {f.shape}.")
+    if h.dtype.kind in "iub":
+        h = cast(h, dtypes.default_int())  # where differences have a sign, and do not wrap round at 128
     steps = ops.reshape(
         operand(diff(h), f, f._dtype, "gradient"), tuple([n - 1 if i == axis else 1 for i in range(f.ndim)])
     )

@@ -10,6 +10,7 @@ from functad.dispatch import Handle
 from functad.errors import DTypeError
 from functad.keywords import no_argument
 from functad.numpy.arguments import IGNORED, refuse_out
+from functad.ops.elementary import real_only
 from functad.ops.operand import operand, operands
 from functad.ops.shape import unchanged
 
@@ -97,7 +98,11 @@ def clip(
             raise no_argument("clip", name, ["min", "max", "a_min", "a_max"], "the arguments are a, min, max")
     low, high = a_min if min is None else min, a_max if max is None else max
     like = next((v for v in (a, low, high) if isinstance(v, Handle)), None)
-    a = operand(a, like, where="clip")
+    a = (
+        operands("clip", "numeric", (a, like))[0]
+        if isinstance(a, dtypes.SCALARS) and like is not None
+        else operand(a, like, where="clip")
+    )
     if dtypes.is_inexact(a._dtype) or (low is None and high is None):
         return ops.clip(a, low, high) if low is not None or high is not None else unchanged(a)
     return _clip_integers(a, low, high)
@@ -189,6 +194,7 @@ def heaviside(x1: Any, x2: Any, /) -> Any:
     [0.0, 0.5, 1.0]
     """
     x1, x2 = operands("heaviside", "float", (x1, x2))
+    real_only("heaviside", x1)
     step = ops.where(ops.isnan(x1), math.nan, ops.where(x1 > 0, 1, operand(0, x1, x1._dtype)))
     return ops.where(x1 == 0, x2, step)
 
@@ -296,6 +302,7 @@ def isposinf(x: Any, out: Any = None) -> Any:
     """
     refuse_out(out, "isposinf")
     (x,) = operands("isposinf", "float", (x,))
+    real_only("isposinf", x)
     return x == math.inf
 
 
@@ -308,6 +315,7 @@ def isneginf(x: Any, out: Any = None) -> Any:
     """
     refuse_out(out, "isneginf")
     (x,) = operands("isneginf", "float", (x,))
+    real_only("isneginf", x)
     return x == -math.inf
 
 

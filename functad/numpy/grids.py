@@ -9,7 +9,7 @@ import numpy as np
 
 from functad import creation, dtypes, ops
 from functad.dispatch import Handle
-from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
+from functad.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from functad.numpy.arguments import host
 from functad.ops.axes import counted
 from functad.ops.operand import operand
@@ -93,7 +93,13 @@ def ix_(*args: Any) -> tuple[Any, ...]:
     >>> [x.shape for x in fnp.ix_([0, 1], [2, 3, 4])]
     [(2, 1), (1, 3)]
     """
-    return tuple([creation.tensor(x, dtypes.default_int()) for x in np.ix_(*[host(a, "ix_") for a in args])])
+    found = [host(a, "ix_") for a in args]
+    for i, x in enumerate(found):
+        if x.ndim != 1:
+            raise ShapeError(f"ix_: argument {i} must be a vector, got shape {x.shape}.")
+        if x.size and x.dtype.kind not in "iub":
+            raise DTypeError(f"ix_: argument {i} must hold integers or bools, got {x.dtype}.")
+    return tuple([creation.tensor(x, dtypes.default_int()) for x in np.ix_(*found)])
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:

@@ -70,7 +70,7 @@ def polymul(a1: Any, a2: Any) -> Any:
     [1, 5, 6]
     """
     a1, a2 = operands("polymul", "numeric", (a1, a2))
-    return ops.convolve(ops.atleast_1d(a1), ops.atleast_1d(a2))
+    return ops.convolve(_coefficients("polymul", a1), _coefficients("polymul", a2))
 
 
 @rounded_once
@@ -82,7 +82,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     [[1.5, 1.75], [0.25]]
     """
     u, v = operands("polydiv", "float", (u, v))
-    u, v = ops.atleast_1d(u), ops.atleast_1d(v)
+    u, v = _coefficients("polydiv", u), _coefficients("polydiv", v)
     steps = u.size - v.size + 1
     if steps < 1:
         return operand(np.zeros(1), u, u._dtype), u
@@ -103,7 +103,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     >>> fnp.polyder([1, 1, 1, 1]).tolist()
     [3, 2, 1]
     """
-    p = ops.atleast_1d(operand(p, where="polyder"))
+    p = _coefficients("polyder", operand(p, where="polyder"))
     for _ in range(_order(m, "polyder")):
         p = p[:-1] * operand(np.arange(p.size - 1, 0, -1), p, dtypes.default_int()) if p.size > 1 else p[:0]
     return p
@@ -119,7 +119,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     """
     p, k = beside("polyint", p, k)
     (p,) = operands("polyint", "float", (p,))
-    p = ops.atleast_1d(p)
+    p = _coefficients("polyint", p)
     m = _order(m, "polyint")
     constants = ops.ravel(operand(operand(0 if k is None else k, p), p, p._dtype, "polyint"))
     if constants.size == 1:
@@ -256,9 +256,18 @@ def polyfit(
 
 def _aligned(where: str, a1: Any, a2: Any) -> tuple[Any, Any]:
     a1, a2 = operands(where, "numeric", (a1, a2))
-    a1, a2 = ops.atleast_1d(a1), ops.atleast_1d(a2)
+    a1, a2 = _coefficients(where, a1), _coefficients(where, a2)
     n = max(a1.size, a2.size)
     return ops.pad(a1, (n - a1.size, 0)), ops.pad(a2, (n - a2.size, 0))
+
+
+def _coefficients(where: str, p: Any) -> Any:
+    """A polynomial: a vector, or one number."""
+    if p.ndim > 1:
+        raise ShapeError(
+            f"{where}: a polynomial is a vector of coefficients, got shape {p.shape}; use fd.vmap for several."
+        )
+    return ops.atleast_1d(p)
 
 
 def _order(m: Any, where: str) -> int:

@@ -68,8 +68,8 @@ def matvec(x1: Any, x2: Any, /) -> Any:
     [[1, 3], [2, 4]]
     """
     x1, x2 = operands("matvec", "numeric", (x1, x2))
-    if not x2.ndim:
-        raise ShapeError("matvec: takes vectors on the right, got a 0-d tensor.")
+    if not x2.ndim or x1.ndim < 2:
+        raise ShapeError(f"matvec: takes matrices and vectors, got shapes {x1.shape} and {x2.shape}.")
     return ops.matmul(x1, ops.expand_dims(x2, -1))[..., 0]
 
 
@@ -81,8 +81,8 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
     [[1, 2], [3, 4]]
     """
     x1, x2 = operands("vecmat", "numeric", (x1, x2))
-    if not x1.ndim:
-        raise ShapeError("vecmat: takes vectors on the left, got a 0-d tensor.")
+    if not x1.ndim or x2.ndim < 2:
+        raise ShapeError(f"vecmat: takes vectors and matrices, got shapes {x1.shape} and {x2.shape}.")
     return ops.matmul(ops.expand_dims(ops.conj(x1), -2), x2)[..., 0, :]
 
 

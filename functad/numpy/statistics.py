@@ -180,8 +180,8 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     if not isinstance(bins, (list, tuple)) and not getattr(bins, "ndim", 0):
         return _even_edges(a, counted(bins, "histogram", "bins"), range)
     edges = ops.stop_gradient(operand(bins, a, where="histogram"))
-    if edges.ndim != 1:
-        raise ShapeError(f"histogram: the edges of the bins are a vector, got shape {edges.shape}.")
+    if edges.ndim != 1 or not edges.size:
+        raise ShapeError(f"histogram: the edges of the bins are a vector that is not empty, got shape {edges.shape}.")
     return edges
 
 

@@ -394,7 +394,10 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
     >>> fd.ops.clip(fd.tensor([-1.0, 0.5, 3.0]), 0, 1).tolist()
     [0.0, 0.5, 1.0]
     """
-    x = operand(x, next((v for v in (min, max) if isinstance(v, Handle)), None), where="clip")
+    like = next((v for v in (min, max) if isinstance(v, Handle)), None)
+    if isinstance(x, dtypes.SCALARS) and like is not None:
+        x, _ = operands("clip", "numeric", (x, like))
+    x = operand(x, like, where="clip")
     if min is not None:
         x = clip_min(x, min)
     return x if max is None else clip_max(x, max)

@@ -148,16 +148,23 @@ bitwise_not = nondiff(
     example=("fd.numpy.bitwise_not(6).item()", "-7"),
     samples=Samples(make=lambda rng: [((rng.integers(0, 8, (3, 2)),), {}), ((rng.integers(0, 8, (0, 2)),), {})]),
 )  # fmt: skip
+
+
+def _counts(*xs: Any) -> list[Any]:
+    """What is shifted, and by how much: bools count as default integers, as in JAX."""
+    return [x.astype(dtypes.default_int()) if x.dtype.kind == "b" else x for x in xs]
+
+
 left_shift = nondiff(
     "left_shift",
-    lambda xp, x, y: xp.left_shift(x, y),
+    lambda xp, x, y: xp.left_shift(*_counts(x, y)),
     promote="bits",
     samples=INTEGERS,
     doc="x << y: x * 2**y.",
     example=("fd.numpy.left_shift(1, 3).item()", "8"),
 )
 right_shift = nondiff(
-    "right_shift", lambda xp, x, y: xp.right_shift(x, y), promote="bits", samples=INTEGERS,
+    "right_shift", lambda xp, x, y: xp.right_shift(*_counts(x, y)), promote="bits", samples=INTEGERS,
     doc="x >> y: x // 2**y, keeping the sign.",
     example=("fd.numpy.right_shift(6, 1).item()", "3"),
 )  # fmt: skip

@@ -38,6 +38,8 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
     [3, 2]
     """
     many = list(unstack(choices)) if isinstance(choices, Handle) else list(choices)
+    if not many:
+        raise ShapeError("choose: there are no choices to take from.")
     like = next((v for v in (a, *many) if isinstance(v, Handle)), None)
     a = operand(a, like, where="choose")
     values = operands("choose", "numeric", [operand(c, a) for c in many])
