@@ -32,6 +32,14 @@ def test_distances_of_coordinates_do_not_wrap_round(device, dtype):
     got = fnp.gradient(fd.tensor([1.0, 2.0, 4.0], device=device), fd.tensor(at, device=device))
     np.testing.assert_allclose(got.numpy(), np.gradient([1.0, 2.0, 4.0], at.astype(float)), rtol=1e-5)
 
+    area = fnp.trapezoid(fd.tensor([1.0, 2.0, 4.0], device=device), fd.tensor(at, device=device))
+    np.testing.assert_allclose(area.numpy(), np.trapezoid([1.0, 2.0, 4.0], at.astype(float)), rtol=1e-5)
+
+
+def test_coordinates_of_fewer_axes_broadcast_from_the_last():
+    y, x = np.arange(12.0).reshape(2, 2, 3), np.array([[0.0, 1.0, 3.0], [0.0, 2.0, 3.0]])
+    np.testing.assert_allclose(fnp.trapezoid(y, x).numpy(), np.trapezoid(y, x))
+
 
 WRONG = [
     (lambda: fnp.polyadd(fd.ones((2, 3)), 1.0), errors.ShapeError, "polyadd: a polynomial is a vector"),

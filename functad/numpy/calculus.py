@@ -132,10 +132,8 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
         return ops.concatenate([first, middle, last], axis)
     if h.ndim != 1 or h.size != n:
         raise ShapeError(f"gradient: coordinates of shape {h.shape} do not fit axis {axis} of shape {f.shape}.")
-    if h.dtype.kind in "iub":
-        h = cast(h, dtypes.default_int())  # where differences have a sign, and do not wrap round at 128
     steps = ops.reshape(
-        operand(diff(h), f, f._dtype, "gradient"), tuple([n - 1 if i == axis else 1 for i in range(f.ndim)])
+        operand(_distances(h), f, f._dtype, "gradient"), tuple([n - 1 if i == axis else 1 for i in range(f.ndim)])
     )
     rise = diff(f, axis=axis) / steps  # between neighbours
     before, after = _cut(steps, axis, 0, n - 2), _cut(steps, axis, 1, None)
@@ -146,6 +144,11 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
         first = first - (at(1, rise) - first) * at(0, steps) / (at(0, steps) + at(1, steps))
         last = last + (last - at(-2, rise)) * at(-1, steps) / (at(-2, steps) + at(-1, steps))
     return ops.concatenate([first, middle, last], axis)
+
+
+def _distances(x: Any, axis: int = -1) -> Any:
+    """The differences of coordinates, with a sign for those of unsigned integers too, and beyond 127 for those of int8."""
+    return diff(cast(x, dtypes.default_int()) if x.dtype.kind in "iub" else x, axis=axis)
 
 
 @rounded_once
@@ -161,9 +164,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     axis = normalize_axis(axis, y.ndim, "trapezoid")
     if x is not None:
         if x.ndim == 1:
-            dx = ops.reshape(diff(x), tuple([-1 if i == axis else 1 for i in range(y.ndim)]))
+            dx = ops.reshape(_distances(x), tuple([-1 if i == axis else 1 for i in range(y.ndim)]))
         else:
-            dx = diff(x, axis=axis)
+            dx = _distances(x, axis - y.ndim)
     n = y._shape[axis]
     if n > 1 and not getattr(dx, "ndim", 0):  # even spacing: everything but half of both ends
         weights = operand([0.5, *[1.0] * (n - 2), 0.5], y, y._dtype)
@@ -193,7 +196,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
         raise ShapeError(f"{where}: axis {axis} of y, shape {y.shape}, has no points; it takes one at least.")
     if x is not None:
         along = ops.reshape(x, tuple([-1 if i == axis else 1 for i in range(y.ndim)])) if x.ndim == 1 else x
-        dx = diff(along, axis=axis)
+        dx = _distances(along, axis - y.ndim)
     out = ops.cumsum(dx * (_cut(y, axis, 1, None) + _cut(y, axis, 0, n - 1)) * 0.5, axis)
     if initial is None:
         return out
