@@ -10,6 +10,7 @@ import pytest
 
 import functad as fd
 from functad.errors import ArgumentTypeError, ConcreteValueError
+from functad.ops.hosted import padded
 from functad.random import host, keys
 from functad.random.keys import on_host
 
@@ -347,3 +348,14 @@ def test_a_draw_that_recurs_is_compiled():
     assert sum(host.is_cheaper("a", 10**6) for _ in range(10)) < 4
     assert sum(host.is_cheaper("b") for _ in range(2000)) < 1000
     assert not host.is_cheaper("c", 10**7)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 1, 3), (0, 3), (30, 3)])
+def test_gamma_numbers_of_any_shape_are_those_of_jax(shape, device):
+    """They are drawn in rows of a few lengths, so that a new shape waits for no compiler."""
+    a = np.array([0.3, 1.0, 5.0], "float32")
+    key = fd.random.key(3).to_device(device)
+    for ours, theirs in ((fd.random.gamma, jax.random.gamma), (fd.random.loggamma, jax.random.loggamma)):
+        want = theirs(jax.random.key(3), a, shape)
+        np.testing.assert_allclose(ours(key, fd.tensor(a, device=device), shape).numpy(), want, rtol=1e-6)
+    assert len(padded(a, shape)) == (128 if len(a) * shape[0] > 64 else 64)

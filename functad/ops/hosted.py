@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from functad import dtypes
 
 __all__: list[str] = []
+
+_LEAST = 64  # elements of a row: small ones have one length
 
 
 def hosted(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,6 +32,27 @@ def hosted(fn: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(map(np.asarray, out)) if type(out) is tuple else np.asarray(out)
 
     return impl
+
+
+def hosted_elements(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a function that maps elements: it is compiled for powers of two of them, not for every shape."""
+    call = hosted(fn)
+
+    @functools.wraps(fn)
+    def impl(xp: Any, *arrays: Any, **params: Any) -> Any:
+        shape = np.broadcast_shapes(*[x.shape for x in arrays])
+        out = call(xp, *[padded(x, shape) for x in arrays], **params)
+        return out[: math.prod(shape)].reshape(shape)
+
+    return impl
+
+
+def padded(x: Any, shape: tuple[int, ...]) -> Any:
+    """The elements of an array, broadcast to a shape, in a row that is filled up to a power of two with ones."""
+    count = math.prod(shape)
+    row = np.ones(max(_LEAST, 1 << max(count - 1, 0).bit_length()), x.dtype)
+    row[:count] = np.broadcast_to(x, shape).ravel()
+    return row
 
 
 def in_precision(dtype: Any, *arrays: Any) -> Any:

@@ -17,7 +17,7 @@ from functad.errors import ArgumentError, DTypeError, NotDifferentiableError
 from functad.ops.arithmetic import floor_divide
 from functad.ops.elementary import POSITIVE, exp, log, real_only, widened, xlogy
 from functad.ops.halves import rounded_once
-from functad.ops.hosted import hosted
+from functad.ops.hosted import hosted_elements
 from functad.ops.logic import logical_and, logical_or, where
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, operands
@@ -319,7 +319,7 @@ gammaincc = elementwise(
 gammainc_slope: Op = elementwise(
     "gammainc_slope", _gammainc_slope, refused(_SECOND_IN_A),
     _gammainc_mixed,
-    promote="float", numpy_impl=hosted(_gammainc_slope),
+    promote="float", numpy_impl=hosted_elements(_gammainc_slope),
     samples=Samples(make=lambda rng: _whole_first(rng, 1)), doc="The derivative of gammainc in a.",
 )  # fmt: skip
 

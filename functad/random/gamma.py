@@ -15,7 +15,7 @@ from functad.device import Device
 from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, NotDifferentiableError
 from functad.ops.elementary import widened
-from functad.ops.hosted import hosted
+from functad.ops.hosted import hosted, hosted_elements, padded
 from functad.ops.op import Samples
 from functad.ops.rules import custom, elementwise, product, unbroadcast
 from functad.random.continuous import normal
@@ -215,11 +215,11 @@ def _loggamma_rule(a: Any, out: Any) -> Any:
 
 
 gamma_slope = elementwise(
-    "gamma_slope", widened(_slope), _refused, _curve, promote="float", numpy_impl=hosted(widened(_slope)),
+    "gamma_slope", widened(_slope), _refused, _curve, promote="float", numpy_impl=hosted_elements(widened(_slope)),
     samples=_slopes(0.3), doc="The derivative of a gamma number x in the shape parameter a.",
 )  # fmt: skip
 loggamma_slope = elementwise(
-    "loggamma_slope", widened(_log_slope), _refused, _log_curve, promote="float", numpy_impl=hosted(widened(_log_slope)),
+    "loggamma_slope", widened(_log_slope), _refused, _log_curve, promote="float", numpy_impl=hosted_elements(widened(_log_slope)),
     samples=_slopes(-1.5), doc="The derivative of the logarithm x of a gamma number in the shape parameter a.",
 )  # fmt: skip
 
@@ -235,17 +235,38 @@ def _chisquare_rate(key: Any, df: Any, shape: tuple[int, ...]) -> Any:
     return loggamma_slope(half, loggamma(key, half, shape, df.dtype)) / 2 - 1 / df
 
 
+def _gamma(xp: Any, key: Any, a: Any, *, shape: tuple[int, ...]) -> Any:
+    return jax.random.gamma(wrap(key), a, shape, a.dtype)
+
+
+def _loggamma(xp: Any, key: Any, a: Any, *, shape: tuple[int, ...]) -> Any:
+    return jax.random.loggamma(wrap(key), a, shape, a.dtype)
+
+
+def _in_row(draw: Any) -> Any:
+    """For NumPy, compiled for powers of two: the n-th number has a key of its own, whatever the shape."""
+    call = hosted(precise(draw))
+
+    def impl(xp: Any, key: Any, a: Any, *, shape: tuple[int, ...]) -> Any:
+        row = padded(a, shape)
+        return call(xp, key, row, shape=row.shape)[: math.prod(shape)].reshape(shape)
+
+    return impl
+
+
 _gamma_op = sampler(
     "gamma",
-    lambda xp, key, a, *, shape: jax.random.gamma(wrap(key), a, shape, a.dtype),
+    _gamma,
     _gamma_rule,
+    numpy_impl=_in_row(_gamma),
     samples=Samples(make=_parameters),
     doc="Gamma numbers.",
 )
 _loggamma_op = sampler(
     "loggamma",
-    lambda xp, key, a, *, shape: jax.random.loggamma(wrap(key), a, shape, a.dtype),
+    _loggamma,
     _loggamma_rule,
+    numpy_impl=_in_row(_loggamma),
     samples=Samples(make=_parameters),
     doc="Logarithms of gamma numbers.",
 )
@@ -262,6 +283,12 @@ _f_op = sampler(
 @precise
 def _dirichlet(xp: Any, key: Any, alpha: Any, *, batch: tuple[int, ...]) -> Any:
     return jax.random.dirichlet(wrap(key), alpha, batch, alpha.dtype)
+
+
+def _hosted_dirichlet(xp: Any, key: Any, alpha: Any, *, batch: tuple[int, ...]) -> Any:
+    logs = _loggamma_op.numpy_impl(xp, key, alpha, shape=(*batch, alpha.shape[-1]))  # type: ignore[misc]
+    parts = xp.exp((logs - logs.max(-1, keepdims=True, initial=-xp.inf)).astype(dtypes.accumulator(alpha.dtype)))
+    return (parts / parts.sum(-1, keepdims=True)).astype(alpha.dtype)
 
 
 def _log_slopes(key: Any, alpha: Any, out: Any) -> Any:
@@ -281,7 +308,7 @@ def _dirichlet_push(t: Any, key: Any, alpha: Any, out: Any) -> Any:
 
 _dirichlet_op = custom(
     "random_dirichlet", _dirichlet, jvp=[None, _dirichlet_push], vjp=[None, _dirichlet_pull],
-    numpy_impl=hosted(_dirichlet),
+    numpy_impl=_hosted_dirichlet,
     samples=Samples(make=lambda rng: [((KEY, rng.uniform(0.5, 3, (3,))), {"batch": (2,)})]),
     doc="Points of the simplex.",
 )  # fmt: skip

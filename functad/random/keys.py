@@ -278,12 +278,14 @@ def random_op(name: str, draw: Callable[..., Any], params: dict[str, Any], doc: 
     return nondiff(f"random_{name}", impl, numpy_impl=hosted(impl), samples=samples, doc=doc)
 
 
-def sampler(name: str, impl: Callable[..., Any], *partials: Any, samples: Samples, doc: str) -> Op:
+def sampler(
+    name: str, impl: Callable[..., Any], *partials: Any, samples: Samples, doc: str, numpy_impl: Any = None
+) -> Op:
     """An op on a key and parameters, which is differentiable in the parameters; one partial for each."""
     drawn = precise(impl)
     return elementwise(
-        f"random_{name}", drawn, None, *partials, promote="same", numpy_impl=hosted(drawn), batch=None, samples=samples,
-        doc=doc,
+        f"random_{name}", drawn, None, *partials, promote="same", numpy_impl=numpy_impl or hosted(drawn), batch=None,
+        samples=samples, doc=doc,
     )  # fmt: skip
 
 
