@@ -2,6 +2,7 @@
 
     python examples/char_transformer.py   # makes the model in char-out/
     python examples/lora.py               # adapts it to code
+    python examples/lora.py --quantize    # the same on 8-bit weights (QLoRA)
 
 The model stays as it is, bit for bit: adapters of rank 8 beside its linear maps are all that is trained.
 """
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("char-out/model.safetensors"))
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--quantize", action="store_true", help="keep the weights of the model in 8 bits")
     parser.add_argument("--out", type=Path, default=Path("lora-out"))
     args = parser.parse_args()
     if not args.model.exists():
@@ -36,6 +38,8 @@ def main() -> None:
     data, held_out = encode(code[:cut]), encode(code[cut:])
 
     base = CharModel(fd.random.key(0)).load(args.model)
+    if args.quantize:
+        base = nn.quantize(base)
     model = nn.lora(base, rank=args.rank, alpha=2 * args.rank, key=fd.random.key(1))
     trained = sum(p.size for p in model.parameters() if not p.is_frozen)
     print(f"{trained:,} of {model.num_params:,} parameters are trained")

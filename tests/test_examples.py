@@ -174,6 +174,15 @@ def test_what_the_readme_prints_is_looked_at():
     assert len(re.findall(r"^print\(.*\)  # (?:NOT_REACHED|6\.0)", "\n".join(PYTHON), re.MULTILINE)) == 2
 
 
+def test_the_page_on_modules_quantizes(capsys):
+    page = (ROOT / "docs" / "modules.md").read_text()
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", page.partition("## Quantized weights")[2], re.MULTILINE | re.DOTALL
+    )
+    exec(block, {"fd": fd})
+    assert capsys.readouterr().out == "QuantTensor(int8[64, 64], scale per block of 32, of float32) float32\n"
+
+
 def test_the_page_on_modules_runs(capsys):
     """Its blocks go on from each other, and from names a reader has: a model, data and losses, files of torch and flax."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "modules.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -473,3 +473,23 @@ def test_errors_of_models(call, error, names):
     with pytest.raises(error) as raised:
         call()
     assert names in str(raised.value)
+
+
+def test_attention_and_its_cache_on_quantized_weights(device):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, key=fd.random.key(0, device)).valid()
+    x = fd.tensor(RNG.normal(size=(2, 3, 8)).astype("f"), device=device)
+    model = nn.quantize(layer, fd.QuantScheme(block=4))
+    assert isinstance(model.self_attn.in_proj_weight, fd.QuantTensor)
+    assert isinstance(model.self_attn.out_proj.weight, fd.QuantTensor)
+    floats = nn.dequantize(model)
+    attend, plain = model.self_attn, floats.self_attn
+    cache = attend.init_cache(2, 4)
+    assert cache.keys.dtype == fd.float32
+    for got, want in [
+        (model(x), floats(x)),
+        (fd.jit(lambda m, x: m(x))(model, x), floats(x)),
+        (attend(x, x * 0.5, x)[0], plain(x, x * 0.5, x)[0]),
+        (attend.step(x, cache)[0], plain.step(x, plain.init_cache(2, 4))[0]),
+        (nn.lora(model, 2, key=fd.random.key(1, device))(x), floats(x)),
+    ]:
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)

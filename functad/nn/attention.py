@@ -12,8 +12,9 @@ from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.module import Module, field
 from functad.nn import functional as F
 from functad.nn.linear import Linear
-from functad.nn.parameters import Maker, at_least, entered, probability
+from functad.nn.parameters import Maker, at_least, dtype_of, entered, probability
 from functad.ops.operand import operand
+from functad.ops.quantize import QuantTensor, rows
 from functad.param import Param
 from functad.tensor import Tensor
 
@@ -162,7 +163,7 @@ class MultiheadAttention(Module):
     def init_cache(self, batch: int, room: int) -> KVCache:
         """An empty cache for `room` positions."""
         like = self.out_proj.weight
-        empty = zeros((batch, self.num_heads, room, self.embed_dim // self.num_heads), like.dtype, like.device)
+        empty = zeros((batch, self.num_heads, room, self.embed_dim // self.num_heads), dtype_of(like), like.device)
         return KVCache(empty, empty, zeros((), "int32", like.device))
 
     def step(self, x: Any, cache: KVCache) -> tuple[Any, KVCache]:
@@ -201,7 +202,7 @@ class MultiheadAttention(Module):
         e = self.embed_dim
         weights: list[Any]
         if self.in_proj_weight is not None:
-            weights = [self.in_proj_weight[i * e : (i + 1) * e] for i in range(3)]
+            weights = [_rows(self.in_proj_weight, slice(i * e, (i + 1) * e)) for i in range(3)]
         else:
             weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         found = []
@@ -249,6 +250,10 @@ class MultiheadAttention(Module):
         if padding.dtype == attn_mask.dtype == "bool":
             return attn_mask & padding
         return _added(attn_mask) + _added(padding)
+
+
+def _rows(weight: Any, part: slice) -> Any:
+    return rows(weight, lambda x: x[part]) if isinstance(weight, QuantTensor) else weight[part]
 
 
 def _added(mask: Any) -> Any:

@@ -9,11 +9,13 @@ from functad import random
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.module import Module, field
 from functad.nn.linear import Linear
-from functad.nn.parameters import Maker, at_least
-from functad.nn.quantize import layers_of
+from functad.nn.parameters import Maker, at_least, dtype_of
+from functad.nn.quantize import weights_of
 from functad.ops.quantize import QuantTensor
 from functad.param import Param
 from functad.tensor import Tensor
+
+_ADAPTED = {Linear: ("weight",)}
 
 
 class LoraLinear(Module):
@@ -42,8 +44,7 @@ class LoraLinear(Module):
         if not isinstance(base, Linear):
             raise ArgumentTypeError(f"LoraLinear: base must be a Linear, got {type(base).__name__}.")
         weight: Any = base.weight
-        dtype = weight.of if isinstance(weight, QuantTensor) else weight.dtype
-        make = Maker("LoraLinear", key, dtype, weight.device)
+        make = Maker("LoraLinear", key, dtype_of(weight), weight.device)
         self.scale = (rank if alpha is None else alpha) / rank
         self.base = base.no_grad()
         self.lora_a = make.uniform((rank, base.in_features), 1 / math.sqrt(max(base.in_features, 1)))
@@ -80,7 +81,10 @@ def lora(model: Any, rank: int, alpha: float | None = None, group: Any = Linear,
     >>> sum(p.size for p in tuned.parameters() if not p.is_frozen)
     14
     """
-    places = layers_of(model, group, (Linear,), "lora")
+    places = [
+        (path.removesuffix("weight").rstrip("."), layer)
+        for path, layer, _ in weights_of(model, group, _ADAPTED, "lora")
+    ]
     key = random.draw_key() if key is None else key
     if places[0][0] == "":
         return LoraLinear(model, rank, alpha, key=key)

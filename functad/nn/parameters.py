@@ -15,6 +15,7 @@ from functad.creation import full
 from functad.device import Device, checked
 from functad.errors import ArgumentError, ArgumentTypeError
 from functad.ops.operand import operand
+from functad.ops.quantize import QuantTensor
 from functad.param import Param
 from functad.random import host
 from functad.random.keys import checked_key, on_host
@@ -79,10 +80,16 @@ def normal(key: Any, shape: Any, dtype: Any, std: float, mean: float | None, dev
 
 def entered(layer: str, x: Any, like: Any = None) -> Any:
     """What a layer is called with, as a float tensor: of a dtype of its own, or else that of `like`."""
-    x = operand(x, like, where=layer)
+    x = operand(x, like.values if isinstance(like, QuantTensor) else like, where=layer)
     if dtypes.is_inexact(x.dtype):
         return x
-    return x.astype(dtypes.float_of(x.dtype) if like is None else like.dtype)
+    return x.astype(dtypes.float_of(x.dtype) if like is None else dtype_of(like))
+
+
+def dtype_of(weight: Any) -> dtypes.DType:
+    """The dtype that a layer computes in: of a quantized weight that of the floats it stands for."""
+    found: dtypes.DType = weight.of if isinstance(weight, QuantTensor) else weight.dtype
+    return found
 
 
 def beside(layer: str, states: Any, x: Any) -> Any:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.module import Module, ParamGroup
 from functad.module.layout import Found, is_module, walk
 from functad.module.modes import off_devices
+from functad.nn.attention import MultiheadAttention
 from functad.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from functad.nn.embedding import Embedding, EmbeddingBag
 from functad.nn.linear import Linear
 from functad.ops.quantize import QuantScheme, QuantTensor, quantize_dynamic
 from functad.param import Param
 
-_LAYERS = (
-    Linear, Embedding, EmbeddingBag,
-    Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
-)  # fmt: skip
+_WEIGHTS: dict[type, tuple[str, ...]] = {
+    MultiheadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
+    **dict.fromkeys((Linear, Embedding, EmbeddingBag, Conv1d, Conv2d, Conv3d), ("weight",)),
+    **dict.fromkeys((ConvTranspose1d, ConvTranspose2d, ConvTranspose3d), ("weight",)),
+}
+_USUAL = (Linear, MultiheadAttention)
 
 
-def quantize(model: Any, scheme: QuantScheme | None = None, group: Any = Linear) -> Any:
+def quantize(model: Any, scheme: QuantScheme | None = None, group: Any = _USUAL) -> Any:
     """A copy of a model in which the weights of the layers of a group are quantized: frozen, a quarter of the memory.
 
     They are no parameters then: `parameters()`, `num_params` and optimisers pass them by, gradients flow through the
@@ -30,8 +34,8 @@ def quantize(model: Any, scheme: QuantScheme | None = None, group: Any = Linear)
     Args:
         model: a Module.
         scheme: a `fd.QuantScheme`; without it one scale per row of a matrix (per output), or per kernel of a convolution.
-        group: a path pattern or a class, as for `nn.lora`. Of what it names, the weights of Linear, Embedding,
-            EmbeddingBag and convolutions are quantized; by default those of every `Linear`. Biases stay.
+        group: a path pattern or a class, as for `nn.lora`. Of what it names, the weights of Linear, MultiheadAttention,
+            Embedding, EmbeddingBag and convolutions are quantized; by default those of the first two. Biases stay.
 
     Raises `ArgumentError` if the group has no such layer, or where a weight is also used elsewhere (a head tied to an
     embedding outside of the group); `NotDifferentiableError` inside a transform that differentiates the weights.
@@ -48,13 +52,11 @@ def quantize(model: Any, scheme: QuantScheme | None = None, group: Any = Linear)
         raise ArgumentTypeError(
             f"quantize: expected a Module, got {type(model).__name__}; a tensor has quantize_dynamic."
         )
-    places = layers_of(model, group, _LAYERS, "quantize")
-    chosen = {weight.id: layer for _, layer in places if isinstance(weight := layer.weight, Param)}
+    places = weights_of(model, group, _WEIGHTS, "quantize")
+    chosen = {weight.id for _, _, weight in places if isinstance(weight, Param)}
     if not chosen:
         raise ArgumentError(f"quantize: the weights of the group {group!r} are quantized already.")
-    quantizable = {
-        f"{path}.weight" if path else "weight" for path, layer in model.named_modules() if type(layer) in _LAYERS
-    }
+    quantizable = {path for path, _, _ in _weights(model, _WEIGHTS)}
     made: dict[Any, QuantTensor] = {}
     changes: dict[str, QuantTensor] = {}
     for found in walk(model):
@@ -63,7 +65,7 @@ def quantize(model: Any, scheme: QuantScheme | None = None, group: Any = Linear)
         if found.path not in quantizable:
             raise ArgumentError(
                 f"quantize: the weight of a layer of the group is also {found.path!r}, which is that of no layer with "
-                f"quantized weights ({', '.join([kind.__name__ for kind in _LAYERS])}). Leave the layer out: "
+                f"quantized weights ({', '.join([kind.__name__ for kind in _WEIGHTS])}). Leave the layer out: "
                 "group=~fd.ParamGroup('head'), say."
             )
         if found.mark.id not in made:
@@ -96,34 +98,38 @@ def dequantize(model: Any) -> Any:
     >>> fd.nn.dequantize(fd.nn.quantize(net)).num_params == net.num_params
     True
     """
-    found = {
-        f"{path}.weight" if path else "weight": layer.weight
-        for path, layer in model.named_modules()
-        if type(layer) in _LAYERS and isinstance(layer.weight, QuantTensor)
-    }
+    found = {path: weight for path, _, weight in _weights(model, _WEIGHTS) if isinstance(weight, QuantTensor)}
     if not found:
         raise ArgumentError("dequantize: no layer of the model has a quantized weight.")
     params = {id(q._values): Param(q.dequantize()) for q in found.values()}
     return model.replace({path: params[id(q._values)] for path, q in found.items()})
 
 
-def layers_of(model: Module, group: Any, kinds: tuple[type, ...], where: str) -> list[tuple[str, Any]]:
-    """The layers of some classes whose weight, a Param or quantized, is in a group, with their paths."""
+def _weights(model: Module, kinds: Mapping[Any, tuple[str, ...]]) -> Iterator[tuple[str, Any, Any]]:
+    """The weights of layers of some classes, each with its path and layer."""
+    for path, layer in model.named_modules():
+        for name in kinds.get(type(layer), ()):
+            weight = getattr(layer, name)
+            if weight is not None:
+                yield f"{path}.{name}" if path else name, layer, weight
+
+
+def weights_of(
+    model: Module, group: Any, kinds: Mapping[Any, tuple[str, ...]], where: str
+) -> list[tuple[str, Any, Any]]:
+    """Those of `_weights`, Params or quantized, that are in a group; raises `ArgumentError` if there are none."""
     chosen = ParamGroup.of(group)
     ids = {found.mark.id for found in walk(model) if found.mark is not None and found in chosen}
     parts = model.named_modules()
-    places: list[tuple[str, Any]] = []
-    for path, layer in parts:
-        if type(layer) not in kinds:
-            continue
-        weight: Any = layer.weight  # type: ignore[attr-defined]  # as all of these have
+    places: list[tuple[str, Any, Any]] = []
+    for path, layer, weight in _weights(model, kinds):
         if isinstance(weight, Param):
-            if weight.id in ids:
-                places.append((path, layer))
-            continue
-        owners = tuple([part for at, part in parts if not at or path == at or path.startswith(at + ".")])
-        if Found(f"{path}.weight" if path else "weight", weight, None, owners) in chosen:
-            places.append((path, layer))
+            inside = weight.id in ids
+        else:
+            owners = tuple([part for at, part in parts if not at or path.startswith(at + ".")])
+            inside = Found(path, weight, None, owners) in chosen
+        if inside:
+            places.append((path, layer, weight))
     if not places:
         chosen.ids(model)  # which says more if it names no parameter at all
         raise ArgumentError(f"{where}: the group {group!r} has no {' or '.join([kind.__name__ for kind in kinds])}.")

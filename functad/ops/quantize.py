@@ -444,10 +444,13 @@ def dense(q: Any, like: Any) -> Any:
 
 def rows_of(q: QuantTensor, take: Callable[[Any], Any]) -> Any:
     """`take(q.dequantize())` for what takes whole rows, of which alone floats are made."""
-    if q._transposed:
-        return take(q.dequantize())
+    return take(q.dequantize()) if q._transposed else rows(q, take).dequantize()
+
+
+def rows(q: QuantTensor, take: Callable[[Any], Any]) -> QuantTensor:
+    """What `take` takes of the rows of `q`, which is not transposed."""
     bits = q._bits if q.scheme.block is None else take(q._bits)
-    return QuantTensor(take(q._values), bits, q.scheme, q._of).dequantize()
+    return QuantTensor(take(q._values), bits, q.scheme, q._of)
 
 
 def product(x: Any, y: Any, where: str = "matmul") -> Any:
