@@ -220,6 +220,31 @@ def test_special_values_where_compiled(dtype):
         assert (np.signbit(got) == np.signbit(want))[zero].all(), name
 
 
+def test_complex_expm1_beside_infinities():
+    """What the array API standard lists, where NumPy runs; an imaginary part of 0 stays 0."""
+    table = [
+        (complex(INF, 0.0), complex(INF, 0.0)),
+        (complex(INF, -0.0), complex(INF, -0.0)),
+        (complex(-INF, INF), -1 + 0j),
+        (complex(-INF, NAN), -1 + 0j),
+        (complex(INF, INF), complex(INF, NAN)),
+        (complex(NAN, 0.0), complex(NAN, 0.0)),
+        (complex(-0.0, 0.0), 0j),
+        (complex(0.0, -0.0), complex(0.0, -0.0)),
+        (complex(1.0, INF), complex(NAN, NAN)),
+        (complex(1e-20, 1e-20), complex(1e-20, 1e-20)),
+    ]
+    for dtype in ("complex64", "complex128"):
+        x = fd.tensor([z for z, _ in table], dtype=dtype, device=fd.Device.numpy())
+        out = ops.expm1(x).numpy()
+        assert out.dtype == dtype
+        for got, (z, want) in zip(out, table, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=str(z))
+            assert want != 0 or np.signbit(got.real) == np.signbit(want.real), z
+            assert want.imag != 0 or z.real == -INF or np.signbit(got.imag) == np.signbit(want.imag), z
+        assert ops.expm1(x[0]).shape == ()
+
+
 # --- refusals
 
 REFUSALS = {

@@ -123,9 +123,19 @@ exp2 = elementwise(
     doc="2 to the x.",
     example=("fd.numpy.exp2(1.0).item()", "2.0"),
 )
+
+
+def _expm1(xp: Any, x: Any) -> Any:
+    if xp is not np or x.dtype.kind != "c":
+        return xp.expm1(x)
+    out = np.where(np.isfinite(x.real), np.expm1(x), np.exp(x) - 1)  # NumPy's makes 0j beside an infinity NaN
+    out.real += 0.0  # and its zero is -0.0 for -0.0
+    return out
+
+
 expm1 = elementwise(
     "expm1",
-    lambda xp, x: xp.expm1(x),
+    _expm1,
     lambda x: exp(x),
     promote="float",
     samples=ONE,
