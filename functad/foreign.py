@@ -392,11 +392,19 @@ IN_MODULES = {
         "eval_legendre": "fd.special.legendre_polynomial_p(x, n)",
         "jn": "fd.special.bessel_jn(n, x)",
         "yn": "fd.special.bessel_yn(n, x)",
+        "jv": "fd.special.bessel_jn(n, x), for a whole order",
+        "yv": "fd.special.bessel_yn(n, x), for a whole order",
+        "igamma": "fd.special.gammainc(a, x)",
+        "igammac": "fd.special.gammaincc(a, x)",
+        "erfi": "2 / fd.numpy.sqrt(fd.numpy.pi) * fd.numpy.exp(x * x) * fd.special.dawsn(x)",
         "chdtr": "fd.special.gammainc(v / 2, x / 2)",
         "pdtr": "fd.special.gammaincc(k + 1, m)",
     },
     "functad.numpy.linalg": {
         "matrix_exp": "fd.numpy.linalg.expm(x)",
+        "inverse": "fd.numpy.linalg.inv(x)",
+        "lu_unpack": "fd.numpy.linalg.lu(x)",
+        "orth": "u, s, _ = fd.numpy.linalg.svd(x, full_matrices=False), and the columns u[:, s > tol]",
         **{
             f"{name}_ex": f"fd.numpy.linalg.{name}: what has no result is NaN"
             for name in ("cholesky", "inv", "lu_factor", "solve")
@@ -404,8 +412,20 @@ IN_MODULES = {
     },
     "functad.random": {
         "PRNGKey": "fd.random.key(seed)",
-        "randn": "fd.random.normal(key, shape)",
-        "rand": "fd.random.uniform(key, shape)",
+        **dict.fromkeys(
+            ("randn", "standard_normal", "gaussian", "normal_"), "fd.random.normal(key, shape) * std + mean"
+        ),
+        **dict.fromkeys(("rand", "random", "random_sample"), "fd.random.uniform(key, shape)"),
+        "randn_like": "fd.random.normal(key, x.shape, x.dtype)",
+        "rand_like": "fd.random.uniform(key, x.shape, x.dtype)",
+        **dict.fromkeys(("student_t", "standard_t"), "fd.random.t(key, df, shape)"),
+        **dict.fromkeys(("shuffle", "randperm", "permuted"), "fd.random.permutation(key, x)"),
+        **dict.fromkeys(("integers", "random_integers"), "fd.random.randint(key, shape, low, high)"),
+        **dict.fromkeys(("default_rng", "RandomState", "Generator"), "key = fd.random.key(seed)"),
+        **dict.fromkeys(("standard_gamma", "gamma_"), "fd.random.gamma(key, a, shape)"),
+        **dict.fromkeys(("standard_exponential", "exponential_"), "fd.random.exponential(key, shape)"),
+        "weibull": "fd.random.weibull_min(key, scale, concentration, shape)",
+        "vonmises": "draws of NumPy's generator: fd.tensor(rng.vonmises(mu, kappa, shape))",
         "manual_seed": "fd.seed(0)",
         "seed": "fd.seed(0)",
     },

@@ -22,7 +22,7 @@ PUBLIC = frozenset(
 )
 """The modules that users reach by name; others are files."""
 
-_NAMESPACES = ("functad", "functad.numpy", "functad.nn.functional")
+_NAMESPACES = ("functad", "functad.numpy", "functad.nn.functional", "functad.numpy.linalg", "functad.special")
 """Where the names of other libraries' functions are looked for."""
 
 _ELSEWHERE = (
@@ -34,6 +34,7 @@ _ELSEWHERE = (
     ("functad.numpy.fft", "fd.numpy.fft"),
     ("functad.nn", "fd.nn"),
     ("functad.optim", "fd.optim"),
+    ("functad.ops", "fd.ops"),
 )
 
 

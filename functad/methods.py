@@ -353,12 +353,12 @@ class Methods(Handle):
         """The indices of `partition`."""
         return ops.argpartition(self, kth, axis)
 
-    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-        """The `k` largest (or smallest) elements along an axis and their indices."""
+    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        """The `k` largest (or smallest) elements along an axis and their indices, as `values` and `indices`."""
         return ops.topk(self, k, axis, largest, sorted)
 
-    def kthvalue(self, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-        """The `k`-th smallest element along an axis and its index."""
+    def kthvalue(self, k: int, axis: int = -1, keepdims: bool = False) -> Any:
+        """The `k`-th smallest element along an axis and its index, as `values` and `indices`."""
         return ops.kthvalue(self, k, axis, keepdims)
 
     def unique(

@@ -377,9 +377,12 @@ REFUSED = {
     "too many": (lambda x, y: ops.tensordot(x, y, 3), "asks for more axes"),
     "named twice": (lambda x, y: ops.tensordot(x, y, ([0, 0], [0, 1])), "each once"),
     "cross": (lambda x, y: ops.cross([1.0, 2.0], [3.0, 4.0]), r"3 components, got 2 and 2.*x\[..., 0\]"),
-    "einsum": (lambda x, y: ops.einsum("ij,ik->jk", x, y), "'i' has length 3 in operand 1 .* and 2 in one before"),
-    "einsum axes": (lambda x, y: ops.einsum("i,jk", x, y), r"names 1 axes, and operand 0 has 2"),
-    "diagonal": (lambda x, y: ops.einsum("ii", x), "'i' has length 3 in operand 0"),
+    "einsum": (
+        lambda x, y: ops.einsum("ij,ik->jk", x, y),
+        "'i' stands for an axis of length 3 in operand 1 .* length 2 before",
+    ),
+    "einsum axes": (lambda x, y: ops.einsum("i,jk", x, y), r"has 1 letter, and operand 0 has 2 axes"),
+    "diagonal": (lambda x, y: ops.einsum("ii", x), "'i' stands for an axis of length 3 in operand 0"),
     "narrow": (lambda x, y: ops.einsum("ii", x[:1]), "lengths 1 and 3.*needs equal lengths"),
 }
 
@@ -394,14 +397,16 @@ def test_refused_shapes(name, device):
 @pytest.mark.parametrize(
     ("subscripts", "message"),
     [
-        ("ij", "1 terms for 2 operands"), ("ij,jk->ijj", "'j' stands twice"), ("i1,jk", "may hold letters"),
-        ("ij,jk->m", "'m' stands but in no operand"), ("i..,jk", "may hold letters"),
-        ("...j,jk->jk", "the '...' of .* stands for 1 axes"),
+        ("ij", "have 1 term, and 2 operands were given"), ("ij,jk->ijj", "cannot have 'j', which stands twice"), ("i1,jk", "may hold letters"),
+        ("ij,jk->m", "cannot have 'm', which stands for no axis"), ("i..,jk", "may hold letters"),
+        ("...j,jk->jk", "the '...' of .* stands for 1 axis"),
     ],
 )  # fmt: skip
 def test_refused_subscripts(subscripts, message):
     with pytest.raises(errors.ArgumentError, match=message):
         ops.einsum(subscripts, fd.ones((2, 3)), fd.ones((3, 4)))
+    with pytest.raises(errors.ArgumentError, match="there are no operands"):
+        ops.einsum(subscripts)
     with pytest.raises(errors.ArgumentError, match="expected subscripts such as"):
         ops.einsum(fd.ones(2), "i")
 

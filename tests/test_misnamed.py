@@ -157,3 +157,38 @@ METHODS = {
 @pytest.mark.parametrize(("call", "want"), METHODS.values(), ids=METHODS)
 def test_methods_after_torch_and_numpy(call, want):
     assert call(fd.tensor([[1.0, 4.0], [3.0, 1.0]])).tolist() == want
+
+
+# --- names in modules, and of what ops and results have
+
+NAMES = {
+    "fd.segment_sum": (lambda: fd.segment_sum, "it is fd.ops.segment_sum"),
+    "F.segment_sum": (lambda: F.segment_sum, "it is fd.ops.segment_sum"),
+    "linalg.inverse": (lambda: fnp.linalg.inverse, r"fd.numpy.linalg.inv\(x\)"),
+    "linalg.matrix_exp": (lambda: fnp.linalg.matrix_exp, "expm"),
+    "random.student_t": (lambda: fd.random.student_t, r"fd.random.t\(key"),
+    "random.shuffle": (lambda: fd.random.shuffle, "fd.random.permutation"),
+    "special.igamma": (lambda: fd.special.igamma, "fd.special.gammainc"),
+    "special.jv": (lambda: fd.special.jv, r"bessel_jn\(n, x\)"),
+    "maximum.reduce": (lambda: fnp.maximum.reduce, r"write fd.numpy.max\(x, axis\)"),
+    "add.at": (lambda: fnp.add.at, r"write x = x.at\[i\].add\(v\)"),
+    "logaddexp.accumulate": (lambda: fnp.logaddexp.accumulate, r"x.logcumsumexp\(axis\)"),
+    "add.outer": (lambda: fnp.add.outer, r"f\(x\[:, None\], y\)"),
+    "hypot.reduce": (lambda: fnp.arctan2.reduce, "functools.reduce"),
+    "sort().values": (lambda: X.sort().values, r"x.argsort\(axis\)"),
+}
+
+
+@pytest.mark.parametrize(("read", "text"), NAMES.values(), ids=NAMES)
+def test_a_name_that_is_elsewhere(read, text):
+    with pytest.raises(UnknownAttributeError, match=text):
+        read()
+
+
+def test_results_with_places_have_torchs_names():
+    x = fd.tensor([[5.0, 4.0, 6.0]])
+    for found in (x.topk(1), fnp.topk(x, 1), x.kthvalue(3, keepdims=True), fd.jit(lambda x: x.topk(1))(x)):
+        assert (found.values.tolist(), found.indices.tolist()) == ([[6.0]], [[2]])
+        values, indices = found
+        assert values is found.values
+        assert indices is found.indices

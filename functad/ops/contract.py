@@ -412,8 +412,8 @@ def lengths(terms: Iterable[str], shapes: Iterable[tuple[int, ...]]) -> dict[str
                 found[index] = n
             elif n not in (1, known):
                 raise ShapeError(
-                    f"einsum: index {index!r} has length {n} in operand {i} (shape {shape}) and {known} in one before; "
-                    "an index has one length, or 1."
+                    f"einsum: the letter {index!r} stands for an axis of length {n} in operand {i} (shape {shape}), and for one "
+                    f"of length {known} before; the axes of one letter have one length (or 1, which broadcasts)."
                 )
     return found
 

@@ -45,6 +45,10 @@ def einsum(subscripts: Any, *xs: Any, optimize: Any = True) -> Any:
     if any(isinstance(x, QuantTensor) for x in xs):
         other = next((x for x in xs if not isinstance(x, QuantTensor)), None)
         xs = tuple([dense(x, other) for x in xs])
+    if not xs:
+        raise ArgumentError(
+            "einsum: there are no operands; write them after the subscripts: einsum('ij,jk->ik', x, y)."
+        )
     tensors = list(operands("einsum", "numeric", xs))
     plan = _plan(subscripts, tuple([x._shape for x in tensors]))
     if plan.direct:
@@ -91,9 +95,10 @@ def _parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[
     inputs, arrow, result = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != len(shapes):
+        count, given = f"{len(terms)} term{'s' * (len(terms) != 1)}", f"{len(shapes)} operand{'s' * (len(shapes) != 1)}"
         raise ArgumentError(
-            f"einsum: the subscripts {subscripts!r} have {len(terms)} terms for {len(shapes)} operands; separate one "
-            "term per operand by commas."
+            f"einsum: the subscripts {subscripts!r} have {count}, and {given} {'was' if len(shapes) == 1 else 'were'} given; "
+            "write one term for each operand, with commas between them, as in einsum('ij,jk->ik', x, y)."
         )
     spare = "".join([c for c in ascii_letters if c not in subscripts])
     hidden = [_hidden(subscripts, i, term, shape) for i, (term, shape) in enumerate(zip(terms, shapes, strict=True))]
@@ -105,14 +110,15 @@ def _parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[
     named = _checked(subscripts, result)
     for c in named:
         if named.count(c) > 1 or not any(c in t for t in terms):
-            fault = "twice" if named.count(c) > 1 else "but in no operand"
+            fault = "stands twice in it" if named.count(c) > 1 else "stands for no axis of an operand"
             raise ArgumentError(
-                f"einsum: {c!r} stands {fault} in the result of {subscripts!r}; name each of its axes once."
+                f"einsum: the result of {subscripts!r} cannot have {c!r}, which {fault}; each letter of the result is that "
+                "of an axis of the operands, and stands there once."
             )
     if stack and "..." not in result:
         raise ArgumentError(
-            f"einsum: the '...' of {subscripts!r} stands for {len(stack)} axes that the result does not have; write "
-            "'...' there too, or sum them first."
+            f"einsum: the '...' of {subscripts!r} stands for {len(stack)} {'axis' if len(stack) == 1 else 'axes'}, and the result "
+            "has no '...'; write it there too, or sum over these axes first."
         )
     return parsed, result.replace("...", stack)
 
@@ -122,8 +128,9 @@ def _hidden(subscripts: str, number: int, term: str, shape: tuple[int, ...]) -> 
     named = len(_checked(subscripts, term))
     if named > len(shape) or (named < len(shape) and "..." not in term):
         raise ShapeError(
-            f"einsum: the term {term!r} of {subscripts!r} names {named} axes, and operand {number} has {len(shape)} ("
-            f"shape {shape}); name each axis, or write '...' for those that only broadcast."
+            f"einsum: the term {term!r} of {subscripts!r} has {named} letter{'s' * (named != 1)}, and operand {number} has "
+            f"{len(shape)} {'axis' if len(shape) == 1 else 'axes'} (shape {shape}); write one letter for each axis, or '...' for "
+            "those that only broadcast."
         )
     return len(shape) - named
 
@@ -133,7 +140,8 @@ def _checked(subscripts: str, term: str) -> str:
     letters = term.replace("...", "", 1)
     if not all(c in ascii_letters for c in letters):
         raise ArgumentError(
-            f"einsum: the term {term!r} of {subscripts!r} may hold letters and one '...'; got {letters!r}."
+            f"einsum: the term {term!r} of {subscripts!r} may hold letters and one '...', and nothing else such as "
+            f"{next(c for c in letters if c not in ascii_letters)!r}."
         )
     return letters
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from functad import dtypes
 from functad.dispatch import Handle, bind, pending
-from functad.errors import ArgumentTypeError, NotDifferentiableError
+from functad.errors import ArgumentTypeError, NotDifferentiableError, UnknownAttributeError
 from functad.keywords import no_argument
 from functad.ops.operand import Promote, operands
 
@@ -156,6 +156,59 @@ def _kept(op: Op, wanted: tuple[bool, ...]) -> dict[str, Any]:
     }
 
 
+_LIKE_UFUNCS = {
+    "reduce": (
+        {
+            "add": "fd.numpy.sum(x, axis)",
+            "mul": "fd.numpy.prod(x, axis)",
+            "maximum": "fd.numpy.max(x, axis)",
+            "minimum": "fd.numpy.min(x, axis)",
+            "logical_and": "fd.numpy.all(x, axis)",
+            "logical_or": "fd.numpy.any(x, axis)",
+            "logaddexp": "fd.special.logsumexp(x, axis)",
+        },
+        "functools.reduce(f, x), which runs over the first axis",
+    ),
+    "accumulate": (
+        {
+            "add": "fd.numpy.cumsum(x, axis)",
+            "mul": "fd.numpy.cumprod(x, axis)",
+            "maximum": "fd.numpy.cummax(x, axis)",
+            "minimum": "fd.numpy.cummin(x, axis)",
+            "logaddexp": "x.logcumsumexp(axis)",
+        },
+        "fd.associative_scan(f, x) for a function that is associative",
+    ),
+    "at": (
+        {
+            "add": "x = x.at[i].add(v)",
+            "sub": "x = x.at[i].add(-v)",
+            "mul": "x = x.at[i].mul(v)",
+            "maximum": "x = x.at[i].max(v)",
+            "minimum": "x = x.at[i].min(v)",
+        },
+        "x = x.at[i].set(f(x[i], v))",
+    ),
+    "outer": ({"mul": "fd.numpy.outer(x, y)"}, "f(x[:, None], y) for vectors"),
+    "reduceat": ({}, "fd.ops.segment_sum(x, segments) or segment_max and the like"),
+}
+"""What ufuncs can do, and what to write instead."""
+
+
+class _OfUfuncs:
+    """A method of NumPy's ufuncs, which ops do not have."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, op: Op | None, owner: Any = None) -> Any:
+        known, otherwise = _LIKE_UFUNCS[self._name]
+        name = "an op" if op is None else op.name
+        raise UnknownAttributeError(
+            f"{name} is no ufunc and has no {self._name!r}; write {known.get(name, otherwise)}."
+        )
+
+
 @dataclass(eq=False)
 class Op:
     """One primitive operation. Hashed by identity; the op table is `functad.ops.TABLE`.
@@ -246,6 +299,8 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    reduce, accumulate, at, outer, reduceat = map(_OfUfuncs, ("reduce", "accumulate", "at", "outer", "reduceat"))
 
     def pull_of(self, index: int) -> Derivative | None:
         """How the cotangent of the output becomes that of input `index`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -243,7 +243,14 @@ def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
     return bind(argsort_op, (x,), (axis, bool(descending)))
 
 
-def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
+class Chosen(NamedTuple):
+    """Elements and their places along an axis, by torch's names."""
+
+    values: Any
+    indices: Any
+
+
+def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> Chosen:
     """The `k` largest elements along `axis`, largest first, and their indices.
 
     Args:
@@ -257,8 +264,8 @@ def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bo
     the axis has fewer than `k` elements.
 
     >>> import functad as fd
-    >>> values, indices = fd.ops.topk(fd.tensor([5.0, 4.0, 6.0]), 2)
-    >>> values.tolist(), indices.tolist()
+    >>> top = fd.ops.topk(fd.tensor([5.0, 4.0, 6.0]), 2)
+    >>> top.values.tolist(), top.indices.tolist()
     ([6.0, 5.0], [2, 0])
     """
     x, axis = line(x, axis, "topk")
@@ -269,10 +276,10 @@ def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bo
             "and not negative."
         )
     indices = bind(topk_op, (x,), (count, axis, bool(largest)))
-    return bind(take_along_axis_op, (x, indices), (axis,)), indices
+    return Chosen(bind(take_along_axis_op, (x, indices), (axis,)), indices)
 
 
-def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> tuple[Any, Any]:
+def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> Chosen:
     """The `k`-th smallest element along `axis` (from 1 on), and its index. The derivative goes to it alone.
 
     >>> import functad as fd
@@ -287,8 +294,8 @@ def kthvalue(x: Any, k: int, axis: int | None = -1, keepdims: bool = False) -> t
         )
     piece = (slice(None),) * axis + (slice(place - 1, place),)
     index = bind(topk_op, (x,), (place, axis, False))[piece]
-    found = bind(take_along_axis_op, (x, index), (axis,)), index
-    return found if keepdims else (found[0].squeeze(axis), found[1].squeeze(axis))
+    found = Chosen(bind(take_along_axis_op, (x, index), (axis,)), index)
+    return found if keepdims else Chosen(*[part.squeeze(axis) for part in found])
 
 
 def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
