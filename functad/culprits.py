@@ -150,6 +150,8 @@ def _mismatch(value: Any, of: inspect.Parameter) -> str | None:
 
 def _is_odd(value: Any, of: inspect.Parameter) -> bool:
     """Whether no function takes a value there that may be many a thing: neither numbers nor a structure of them."""
+    if "Any" not in str(of.annotation) or callable(value):  # as the annotation says; a function
+        return False
     if value is of.default or hasattr(value, "dtype"):
         return bool(getattr(getattr(value, "dtype", None), "kind", "") in ("O", "U", "S", "M", "m"))
     if isinstance(value, (tuple, list)):

@@ -119,3 +119,9 @@ def test_functions_are_still_found_by_pickle():
 def test_seeds_beyond_32_bits_count():
     keys = [tuple(fd.random.key(seed).tolist()) for seed in (0, 1 << 32, 1 << 40, -(1 << 40), (1 << 64) - 1)]
     assert len(set(keys)) == len(keys)
+
+
+def test_a_function_is_not_blamed_for_what_its_values_do():
+    with pytest.raises(fd.FunctadError) as raised:
+        fd.testing.check_grads(lambda x: x[x > 1], (X,))
+    assert "fn cannot be" not in str(raised.value)

@@ -602,3 +602,16 @@ def test_a_reduction_of_a_users_takes_axes_as_numpy_does(declare):
     op = declare(fd.op.reduction, "energies", energy, lambda x: 2 * x, samples=Samples(cases))
     check_op(op, properties=["numeric", "adjoint", "vmap"])
     assert op(fd.tensor([[3.0], [4.0]])).item() == 25
+
+
+def test_a_multilinear_op_whose_tangents_go_through_itself_is_right(declare):
+    """`masked` asked that 0 times inf be 0 in the op's own product, which no rule of the user's could change."""
+
+    def to_x(g, y):
+        return fd.op.product(g, y)
+
+    def to_y(g, x):
+        return fd.op.product(g, x)
+
+    samples = Samples([(((3,), (3,)), {})])
+    check_op(declare(fd.op.multilinear, "pairing", lambda xp, x, y: (x * y).sum(), to_x, to_y, samples=samples))

@@ -73,3 +73,16 @@ def test_a_dtype_that_an_op_cannot_take_is_a_dtype_error_on_every_device(device,
 
 def test_the_condition_numbers_of_no_matrices_are_none(device):
     assert fnp.linalg.cond(fd.zeros((0, 3, 3), device=device)).shape == (0,)
+
+
+def test_functions_of_integers_are_floats_and_of_no_factors_one(device):
+    n = fd.tensor([1, 2, 3], device=device)
+    out = fd.special.hyp1f1(n, n, n)
+    assert out.dtype == "float32"
+    np.testing.assert_allclose(out.numpy(), np.exp([1.0, 2.0, 3.0]), rtol=1e-5)
+    assert fd.special.poch(fd.tensor([0.0, -2.0, 2.0], device=device), 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_dilogarithm_refuses_complex_numbers_on_every_device(device):
+    with pytest.raises(errors.DTypeError, match="spence: takes real"):
+        fd.special.spence(fd.tensor([1j], device=device))

@@ -237,6 +237,8 @@ class Op:
     joint_push: Derivative | None = None
     base_run: Callable[..., Any] | None = None
     """`(backend, inputs, params)`: how a base backend or a trace runs an op that is no array function."""
+    pushes_itself: bool = False
+    """Whether a tangent goes through the op itself, in its input's place: so by IEEE 754, 0 times inf is NaN."""
     in_place: Op | None = None
     """The same for a first input whose memory the output may take over; see `Program.call`."""
     batch: Callable[..., Any] | None = None

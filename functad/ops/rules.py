@@ -126,6 +126,7 @@ def multilinear(name: str, impl: Callable[..., Any], *transposes: Rule | None, *
         Derivative(_multilinear_push(op, i), 1, (Read("all", 0), *_all_params(op))) if fn else None
         for i, fn in enumerate(transposes)
     ]
+    op.pushes_itself = True
     return register(op)
 
 

@@ -394,7 +394,9 @@ def poch(z: Any, m: Any) -> Any:
     24.0
     """
     z, m = operands("poch", "float", (z, m))
-    return gammasgn(z + m) * gammasgn(z) * exp(gammaln(z + m) - gammaln(z))
+    out = gammasgn(z + m) * gammasgn(z) * exp(gammaln(z + m) - gammaln(z))
+    pole = logical_and(z <= 0, floor_divide(z, 1) == z)
+    return where(logical_and(m == 0, pole), 1.0, out)  # the product of no factors, also where gamma has a pole
 
 
 @rounded_once

@@ -54,7 +54,11 @@ def _log1p_ratio(xp: Any, x: Any, *, order: int) -> Any:
 
 
 def _named(name: str) -> Any:
-    return widened(lambda xp, x: getattr(scipy.special if xp is np else jax.scipy.special, name)(x))
+    def impl(xp: Any, x: Any) -> Any:
+        real_only(name, x)
+        return getattr(scipy.special if xp is np else jax.scipy.special, name)(x)
+
+    return widened(impl)
 
 
 @widened

@@ -201,6 +201,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     >>> round(fd.special.hyp1f1(1.0, 1.0, 1.0).item(), 4)
     2.7183
     """
+    (_, _, x) = operands("hyp1f1", "float", (a, b, x))
     return hyp1f1_op(a, b, x)
 
 
