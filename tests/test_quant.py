@@ -332,6 +332,7 @@ def test_every_product_takes_it(device):
         ("np.einsum", np.einsum("ij,kj->ki", q, y), y @ floats.T),
         ("np.tensordot", np.tensordot(x, q, 1), x @ floats),
         ("matmul of ints", fd.ones((2, 6), "int32", device) @ q, fd.ones((2, 6), device=device) @ floats),
+        ("matmul of bools", fd.ones((2, 6), "bool", device) @ q, fd.ones((2, 6), device=device) @ floats),
         ("q with ints", q @ fd.ones((8, 2), "int32", device), floats @ fd.ones((8, 2), device=device)),
         ("complex", (x * 1j) @ q, (x * 1j) @ floats),
         ("complex on the right", q @ (y.T * 1j), floats @ (y.T * 1j)),

@@ -475,7 +475,7 @@ def product(x: Any, y: Any, where: str = "matmul") -> Any:
 
 def _factor(x: Any, beside: QuantTensor, where: str) -> Any:
     x = operand(x, beside._values, where=where)
-    return x if dtypes.is_inexact(x.dtype) else x.astype(dtypes.float_of(x.dtype))
+    return x if dtypes.is_inexact(x.dtype) else x.astype(beside.of)
 
 
 def _floats(x: Any, scheme: Any, where: str) -> Any:
