@@ -35,6 +35,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("gammainc_slope", "jax"): "JAX has no second derivative of igamma in a, in any direction",
     ("nextafter", "jax"): "JAX has no derivative of nextafter",
     ("polygamma", "jax"): "JAX has no derivative of zeta",
+    ("scatter_mul", "jax"): "JAX has no derivative where several factors meet in one place",
     ("spence", "jax"): "JAX's derivative of spence is NaN above 1",
     ("zeta", "jax"): "JAX has no derivative of zeta",
 }

@@ -23,6 +23,7 @@ from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.order import lexsort_op
 from functad.ops.place import inside
+from functad.ops.scatter import scatter_set_op
 from functad.ops.search import searchsorted
 from functad.ops.slices import position
 
@@ -358,7 +359,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     places = np.arange(0, end, step)
     values = ops.ravel(_fitted("fill_diagonal", val, a))
     values = values[:0] if not places.size else ops.tile(values, -(-places.size // values.size))[: places.size]
-    return ops.reshape(ops.ravel(a).at[places].set(values), a._shape)
+    flat = bind(scatter_set_op, (ops.ravel(a), values, operand(places, a)), ((0,), 0, True))
+    return ops.reshape(flat, a._shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, inplace: bool = False) -> Any:

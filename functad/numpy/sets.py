@@ -44,6 +44,9 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Any
 
 
+_FEW = 64  # elements that are compared with every one, before sorting them pays
+
+
 def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
     axis: int | None = None, *, equal_nan: bool = True, sorted: bool = True,
@@ -141,6 +144,8 @@ def isin(
         raise DTypeError("isin: complex numbers have no order; compare the parts.")
     if not test_elements.size:
         found = ops.broadcast_to(operand(False, element), element._shape)
+    elif test_elements.size <= _FEW:
+        found = ops.any(ops.expand_dims(element, -1) == ops.ravel(test_elements), -1)
     else:
         ordered = ops.sort(ops.ravel(test_elements))
         place = ops.clip(searchsorted(ordered, element), 0, ordered.size - 1)

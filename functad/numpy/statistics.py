@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes, ops
-from functad.dispatch import Handle
+from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import beside, host, named
 from functad.numpy.reductions import average
 from functad.ops.axes import counted
 from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
+from functad.ops.scatter import scatter_add_op
 from functad.ops.search import searchsorted
 from functad.ops.slices import position
 
@@ -160,7 +161,7 @@ def _counts(index: Any, length: int, weights: Any) -> Any:
     inside = ops.logical_and(index >= 0, index < length)
     places = ops.where(inside, index, length)
     zeros = ops.broadcast_to(operand(0, values, values._dtype), (length + 1,))
-    return zeros.at[places].add(values)[:length]
+    return bind(scatter_add_op, (zeros, values, places), ((0,), 0))[:length]
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:

@@ -39,13 +39,12 @@ from functad.ops.plan import (
 from functad.ops.rules import add, broadcast, mul, reshape_op
 from functad.ops.scatter import (
     gather_op,
-    repeat_ranks_op,
     scatter_add_op,
     scatter_max_op,
     scatter_min_op,
+    scatter_mul_op,
     scatter_set_op,
 )
-from functad.ops.shape import moveaxis
 from functad.ops.slices import Cut, put_slice_op, slice_op, unslice_op
 
 __all__ = ["At", "index_add", "scatter"]
@@ -205,6 +204,7 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
 
 def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) -> Any:
     name = name or f"x.at[...].{kind}"
+    alike = not isinstance(value, Handle) and np.ndim(value) == 0  # whichever of several updates comes last
     value = _cast(value, x, name)
     mask = _lone_mask(x, index, name)
     if mask is not None:
@@ -216,7 +216,7 @@ def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) 
     if value._shape != plan.picked:
         value = bind(reshape_op, (value,), (plan.picked,))
     whole = x if plan.merged is None else bind(reshape_op, (x,), (plan.merged,))
-    new = _into_arrays(whole, value, plan, kind) if plan.indices else _into_piece(whole, value, plan, kind)
+    new = _into_arrays(whole, value, plan, kind, alike) if plan.indices else _into_piece(whole, value, plan, kind)
     return new if new._shape == x._shape else bind(reshape_op, (new,), (x._shape,))
 
 
@@ -238,16 +238,16 @@ def _is_there(plan: Plan) -> Any:
     return reduce(logical_and, [inside(i, -n, n) for i, n in plan.unsure])
 
 
-def _into_arrays(whole: Any, value: Any, plan: Plan, kind: str) -> Any:
+def _into_arrays(whole: Any, value: Any, plan: Plan, kind: str, alike: bool) -> Any:
     """Update at the index arrays of a plan, within its piece."""
     piece = whole if plan.cuts is None else bind(slice_op, (whole, *plan.starts), (plan.cuts,))
     inputs, place = (piece, value, *plan.indices), (plan.axes, plan.position)
     if kind == "add":
         new = bind(scatter_add_op, inputs, place)
     elif kind == "set":
-        new = bind(scatter_set_op, inputs, (*place, plan.unique))
+        new = bind(scatter_set_op, inputs, (*place, plan.unique or alike))
     elif kind == "mul" and not (plan.unique or _distinct(piece, plan)):
-        new = _multiply_repeats(piece, value, plan)
+        new = bind(scatter_mul_op, inputs, place)
     elif kind == "mul":
         picked = bind(gather_op, (piece, *plan.indices), (*place, False))
         new = bind(scatter_set_op, (piece, mul(picked, value), *plan.indices), (*place, True))
@@ -268,32 +268,6 @@ def _combine(old: Any, value: Any, kind: str) -> Any:
         case "max":
             return maximum(old, value)
     return value
-
-
-def _multiply_repeats(piece: Any, value: Any, plan: Plan) -> Any:
-    """Multiply where several values meet in one place.
-
-    Updates are brought into an order in which those of one place are neighbours, and their running
-    products are formed by doubling. The last one, the product of all, is what a set keeps. Nothing
-    is divided, so zeros are as good as any value, in derivatives of every order.
-    """
-    block = np.broadcast_shapes(*[i.shape for i in plan.indices])
-    count = int(np.prod(block))
-    front = tuple(range(len(block)))
-    value = moveaxis(value, tuple([plan.position + i for i in front]), front)
-    value = value.reshape((count, *value._shape[len(block) :]))
-    flat = [broadcast(i, block).reshape(count) for i in plan.indices]
-    order, rank = bind(repeat_ranks_op, flat, (piece._shape, plan.axes))
-    *flat, value = [bind(gather_op, (i, order), ((0,), 0, False)) for i in (*flat, value)]
-    rank = rank.reshape((count, *[1] * (value.ndim - 1)))
-    reach = 1
-    while reach < count:
-        before = value.at[reach:].set(value[: count - reach])
-        value = where(rank >= reach, mul(value, before), value)
-        reach *= 2
-    place = (plan.axes, 0)
-    picked = bind(gather_op, (piece, *flat), (*place, False))
-    return bind(scatter_set_op, (piece, mul(picked, value), *flat), (*place, False))
 
 
 def _distinct(piece: Any, plan: Plan) -> bool:

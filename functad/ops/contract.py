@@ -19,7 +19,7 @@ import numpy as np
 from functad import dtypes
 from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ShapeError
-from functad.ops.arithmetic import conj, sub
+from functad.ops.arithmetic import conj
 from functad.ops.axes import normalize_axis
 from functad.ops.diagonal import diagonal_op
 from functad.ops.ieee import is_guarded, is_strict
@@ -27,8 +27,8 @@ from functad.ops.op import Cost, Op, Samples
 from functad.ops.operand import operands
 from functad.ops.quantize import QuantTensor, dense
 from functad.ops.quantize import product as quant_product
-from functad.ops.rules import cast, custom, mul, multilinear, reshape_op, sum_op, widen
-from functad.ops.shape import moveaxis, reshaped, roll
+from functad.ops.rules import broadcast, custom, mul, multilinear, reshape_op, sum_op
+from functad.ops.shape import moveaxis, reshaped
 
 __all__ = ["cross", "dot", "inner", "kron", "matmul", "outer", "tensordot", "vdot", "vecdot"]
 
@@ -166,6 +166,32 @@ contract_op: Op = multilinear(
         (((3, 0), (0, 2)), {"subscripts": "ij,jk->ik"}), (((0, 2), (2,)), {"subscripts": "ij,j->i"}),
     ]),
     doc="Products of two operands summed over the indices not in the output; half types accumulate in float32.",
+)  # fmt: skip
+
+
+def _cross(xp: Any, x: Any, y: Any, *, wins: Wins | None) -> Any:
+    wide = dtypes.accumulator(x.dtype)  # a difference of rounded products has few digits left
+
+    def product(i: int, j: int) -> Any:
+        left, right = x[..., i].astype(wide), y[..., j].astype(wide)
+        zero = {"x": left, "y": right}.get(wins or "")
+        return left * right if zero is None else xp.where(zero == 0, zero, left * right)
+
+    parts = [product(i, j) - product(j, i) for i, j in ((1, 2), (2, 0), (0, 1))]
+    return xp.moveaxis(xp.stack(parts), 0, -1).astype(x.dtype)  # on XLA faster than to stack along the last axis
+
+
+def _cross_rule(x: Any, y: Any, moving: Wins) -> Any:
+    return bind(cross_op, (x, y), (None if is_strict() else moving,))
+
+
+cross_op: Op = custom(
+    "cross", _cross, vjp=[lambda g, y: _cross_rule(y, g, "y"), lambda g, x: _cross_rule(g, x, "x")],
+    jvp=[lambda t, y: _cross_rule(t, y, "x"), lambda t, x: _cross_rule(x, t, "y")],
+    samples=Samples([
+        (((3,), (3,)), {"wins": None}), (((2, 3), (2, 3)), {"wins": "x"}), (((0, 3), (0, 3)), {"wins": "y"}),
+    ]),
+    doc="Cross products of the last axis; with `wins`, zeros of that operand make a product 0 whatever the other is.",
 )  # fmt: skip
 
 
@@ -341,9 +367,8 @@ def cross(x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             "x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]."
         )
     _check_stack("cross", x.shape, y.shape, x.shape[:-1], y.shape[:-1])
-    dtype, x, y = x._dtype, widen(x), widen(y)  # a difference of rounded products has few digits left
-    out = sub(mul(x, roll(y, -1, -1)), mul(roll(x, -1, -1), y))  # component i + 2 of the result
-    return moveaxis(cast(roll(out, -1, -1), dtype), -1, axisc)
+    shape = np.broadcast_shapes(x._shape, y._shape)
+    return moveaxis(bind(cross_op, (broadcast(x, shape), broadcast(y, shape)), (None,)), -1, axisc)
 
 
 def _pair(where: str, x: Any, y: Any) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from functad.ops.arithmetic import APART, pow, ratio, reciprocal
 from functad.ops.logic import logical_and, where_op
 from functad.ops.op import Op, Samples
 from functad.ops.operand import operand, operands
-from functad.ops.rules import ONE, PAIR, elementwise, zero_mul
+from functad.ops.rules import ONE, PAIR, elementwise
 
 __all__ = [
     "arccos",
@@ -259,10 +259,24 @@ hypot = elementwise(
 )  # fmt: skip
 
 
-def _over_square(x: Any, y: Any) -> Any:
-    """`x / (x * x + y * y)` without overflow, 0 at the origin and at infinity."""
-    r = hypot(x, y)
-    return zero_mul(ratio(x, r), ratio(1, r))
+@widened
+def _over_square(xp: Any, x: Any, y: Any) -> Any:
+    """By numbers whose squares neither overflow nor vanish."""
+    size = xp.maximum(xp.abs(x), xp.abs(y))
+    apart = 60 if size.dtype.itemsize < 8 else 500
+    up, down, one = (xp.asarray(2.0**e, size.dtype) for e in (apart + 30, -apart - 8, 0))
+    scale = xp.where(size > 2.0**apart, down, xp.where(size < 2.0**-apart, up, one))
+    none = (size == 0) | (size == xp.inf)
+    x, y = (xp.where(none, xp.zeros((), z.dtype), z * scale) for z in (x, y))
+    return x / xp.where(none, xp.ones((), x.dtype), x * x + y * y) * scale
+
+
+over_square: Op = elementwise(
+    "over_square", _over_square,
+    lambda x, y, out: (over_square(y, x) - out) * (over_square(y, x) + out),
+    lambda x, y, out: -2 * out * over_square(y, x),
+    promote="float", samples=APART, doc="x / (x * x + y * y) without overflow, 0 at the origin and at infinity.",
+)  # fmt: skip
 
 
 def _arctan2(xp: Any, y: Any, x: Any) -> Any:
@@ -272,7 +286,7 @@ def _arctan2(xp: Any, y: Any, x: Any) -> Any:
 
 
 arctan2 = elementwise(
-    "arctan2", _arctan2, lambda y, x: _over_square(x, y), lambda y, x: -_over_square(y, x),
+    "arctan2", _arctan2, lambda y, x: over_square(x, y), lambda y, x: -over_square(y, x),
     promote="float", samples=APART,
     doc="The angle of the point (x, y), for arctan2(y, x); the derivatives at the origin are 0.",
     example=("round(fd.numpy.arctan2(1.0, 1.0).item(), 4)", "0.7854"),

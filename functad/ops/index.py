@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import bind
+from functad.dispatch import Handle, base_backend, bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, OutOfBoundsError, ShapeError
 from functad.ops.axes import counted, normalize_axis
 from functad.ops.logic import where_op
@@ -108,7 +108,13 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
 def take_inside(x: Any, indices: Any, axis: int | None = None) -> Any:
     """`take` at indices that are inside for certain."""
     x, axis = line(x, axis, "take")
-    return getitem(x, along(axis, integers(indices, x, "take")), "take")
+    indices = integers(indices, x, "take")
+    n = x._shape[axis]
+    if not n or not indices.shape:
+        return getitem(x, along(axis, indices), "take")
+    if not isinstance(indices, Handle):
+        indices = base_backend(x).held(np.array(indices, position_dtype(n)))
+    return bind(gather_op, (x, indices), ((axis,), axis, False))
 
 
 def _taken(x: Any, axis: int, indices: Any, where: str) -> Any:

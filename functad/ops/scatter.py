@@ -15,9 +15,12 @@ import numpy as np
 from jax import lax
 
 from functad import dtypes
-from functad.dispatch import bind
+from functad.dispatch import base_backend, bind
+from functad.ops.cumulative import recurrence, shift
+from functad.ops.logic import where
 from functad.ops.op import Cost, Op, Samples, Type
-from functad.ops.rules import custom, linear, mul, nondiff, zeros
+from functad.ops.rules import broadcast, cast, custom, linear, mul, nondiff, product, reshape_op, zeros
+from functad.ops.shape import moveaxis
 from functad.ops.slices import position_dtype
 
 __all__: list[str] = []
@@ -75,6 +78,7 @@ _xla_add = _updater("add")
 _xla_set = _updater("set")
 _xla_max = _updater("max")
 _xla_min = _updater("min")
+_xla_mul = _updater("multiply")
 
 
 def _sum(xp: Any, x: Any, values: Any, indices: Sequence[Any], axes: Axes, position: int, mode: str = "drop") -> Any:
@@ -135,6 +139,7 @@ _numpy_add = _numpy_updater(np.add.at)
 _numpy_set = _numpy_updater(lambda rows, key, values: rows.__setitem__(key, values))
 _numpy_max = _numpy_updater(np.maximum.at)
 _numpy_min = _numpy_updater(np.minimum.at)
+_numpy_mul = _numpy_updater(np.multiply.at)
 
 
 # --- repeats: which of several updates of one place is the last, and how many came before each
@@ -188,8 +193,12 @@ def _ranks(xp: Any, *indices: Any, shape: tuple[int, ...], axes: Axes) -> Any:
     places = places[order]
     number = xp.arange(places.size, dtype=dtypes.int32)
     first = xp.concatenate([xp.ones(min(1, places.size), bool), places[1:] != places[:-1]])
-    starts = xp.where(first, number, 0)
-    return order, number - (np.maximum.accumulate(starts) if xp is np else lax.cummax(starts))
+    starts, ends = xp.where(first, number, 0), xp.where(xp.roll(first, -1), number, places.size)
+    if xp is np:
+        starts, ends = np.maximum.accumulate(starts), np.minimum.accumulate(ends[::-1])[::-1]
+    else:
+        starts, ends = lax.cummax(starts), lax.cummin(ends, reverse=True)
+    return order, number - starts, ends - number
 
 
 # --- the ops
@@ -291,7 +300,7 @@ repeat_ranks_op: Op = nondiff(
             for (_, *inputs), params, shape in _samples(rng, "x")
         ]
     ),
-    doc="A stable order that brings updates of one place together, and the number of those before each in it.",
+    doc="A stable order that brings updates of one place together, and how many of them are before each, and after.",
 )
 
 
@@ -361,3 +370,71 @@ def _extremum(name: str, numpy_scatter: Any, xla_scatter: Any) -> Any:
 
 scatter_max_op: Op = _extremum("max", _numpy_max, _xla_max)
 scatter_min_op: Op = _extremum("min", _numpy_min, _xla_min)
+
+
+# --- scatter with a product
+
+
+def _multiplied(xp: Any, x: Any, values: Any, *indices: Any, axes: Axes, position: int) -> Any:
+    wide = dtypes.int32 if x.dtype.kind == "b" else dtypes.accumulator(x.dtype)
+    mul = _numpy_mul if xp is np else _xla_mul
+    return mul(xp, x.astype(wide), values.astype(wide), indices, axes, position).astype(x.dtype)
+
+
+def _factor(x: Any, values: Any, indices: Any, axes: Axes, position: int) -> Any:
+    """What each element of `x` is multiplied by."""
+    one = broadcast(base_backend(x).scalar(1, x._dtype), x._shape)
+    return bind(scatter_mul_op, (one, values, *indices), (axes, position))
+
+
+def _others(x: Any, values: Any, indices: Any, axes: Axes, position: int) -> Any:
+    """What each value is multiplied by: its place in `x`, and the other values there, those before and those after.
+
+    Nothing is divided, so zeros are as good as any value, in derivatives of every order.
+    """
+    block = np.broadcast_shapes(*[i._shape for i in indices])
+    count = int(np.prod(block))
+    rest = values._shape[:position] + values._shape[position + len(block) :]
+    front = tuple(range(len(block)))
+    moved = tuple([position + i for i in front])
+    old = bind(gather_op, (x, *indices), (axes, position, True))
+    if not values.size:
+        return old
+    flat = bind(reshape_op, (moveaxis(values, moved, front),), ((count, *rest),))
+    order, before, after = bind(
+        repeat_ranks_op, [bind(reshape_op, (broadcast(i, block),), ((count,),)) for i in indices], (x._shape, axes)
+    )
+    ordered = bind(gather_op, (flat, order), ((0,), 0, False))
+    sides = []
+    for reverse, number in ((False, before), (True, after)):
+        edge = bind(reshape_op, (number == 0,), ((count, *[1] * len(rest)),))
+        start = broadcast(cast(edge, flat._dtype), flat._shape)
+        sides.append(recurrence(where(edge, 0.0, shift(ordered, 0, reverse)), start, 0, reverse))
+    total = mul(*sides)
+    total = bind(scatter_set_op, (total, total, order), ((0,), 0, True))
+    total = moveaxis(bind(reshape_op, (total,), ((*block, *rest),)), front, moved)
+    return mul(old, total)
+
+
+def _mul_values_pull(g: Any, x: Any, values: Any, indices: Any, axes: Axes, position: int) -> Any:
+    return product(bind(gather_op, (g, *indices), (axes, position, True)), _others(x, values, indices, axes, position))
+
+
+def _mul_values_push(t: Any, x: Any, values: Any, indices: Any, axes: Axes, position: int) -> Any:
+    moved = product(t, _others(x, values, indices, axes, position))
+    return bind(ungather_op, (moved, *indices), (x._shape, axes, position, True))
+
+
+def _mul_x_rule(g: Any, x: Any, values: Any, indices: Any, axes: Axes, position: int) -> Any:
+    return product(g, _factor(x, values, indices, axes, position))
+
+
+scatter_mul_op: Op = custom(
+    "scatter_mul",
+    _multiplied,
+    jvp=[_mul_x_rule, _mul_values_push, None],
+    vjp=[_mul_x_rule, _mul_values_pull, None],
+    cost=Cost.COMPUTE,
+    samples=_make("both"),
+    doc="x multiplied by values at index arrays; repeats multiply.",
+)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from functad import dtypes
-from functad.dispatch import Handle
+from functad.dispatch import Handle, bind
 from functad.errors import ArgumentError, ArgumentTypeError, ConcreteValueError, ShapeError
 from functad.ops.arithmetic import floor_divide, maximum
 from functad.ops.at import At
@@ -17,9 +17,11 @@ from functad.ops.logic import logical_or, where
 from functad.ops.operand import operand, without_value
 from functad.ops.plan import check_inside, check_lengths, every_value, integers
 from functad.ops.rules import broadcast, cast, widen
+from functad.ops.scatter import scatter_add_op, scatter_max_op, scatter_min_op, scatter_mul_op
 
 __all__ = ["scatter_reduce", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum"]
 
+_SCATTERS = {"add": scatter_add_op, "mul": scatter_mul_op, "max": scatter_max_op, "min": scatter_min_op}
 _METHODS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -159,7 +161,7 @@ def _segments(data: Any, ids: Any, count: int | None, name: str, method: str, st
     ids = where(logical_or(ids < 0, ids >= total), total, ids)  # a further segment, for what is in none
     rows = data.shape[ids.ndim :]
     base = broadcast(operand(start(data.dtype), data, data.dtype), (total + 1, *rows))
-    return getattr(At(base)[ids], method)(data)[:total]
+    return bind(_SCATTERS[method], (base, data, ids), ((0,), 0))[:total]  # all of them are inside
 
 
 def _count(ids: Any, count: int | None, name: str) -> int:

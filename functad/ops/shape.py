@@ -55,25 +55,26 @@ flip_op: Op = linear(
 )  # fmt: skip
 
 
-def _roll(xp: Any, x: Any, *shifts: Any, axis: tuple[int, ...]) -> Any:
+def _roll(xp: Any, x: Any, *shifts: Any, axis: tuple[int, ...], back: bool) -> Any:
     for shift, a in zip(shifts, axis, strict=True):
+        shift = -shift if back else shift  # here, where a number is one to the compiler
         x = x if not x.size else xp.roll(x, int(shift) if xp is np else shift, a)
     return x
 
 
 def _roll_rows(op: Op, inputs: Sequence[Any], mapped: Sequence[bool], size: int, params: tuple[Any, ...]) -> Any:
-    return NotImplemented if any(mapped[1:]) else bind(op, inputs, (tuple([a + 1 for a in params[0]]),))
+    return NotImplemented if any(mapped[1:]) else bind(op, inputs, (tuple([a + 1 for a in params[0]]), params[1]))
 
 
 def _roll_samples(rng: np.random.Generator) -> Any:
     return [
-        ((rng.uniform(-2, 2, shape), *map(np.int32, shifts)), {"axis": axis})
+        ((rng.uniform(-2, 2, shape), *map(np.int32, shifts)), {"axis": axis, "back": len(shifts) > 1})
         for shape, shifts, axis in (((3, 2), (1,), (0,)), ((3, 4), (-2, 5), (0, 1)), ((0, 2), (1,), (0,)))
     ]
 
 
 roll_op: Op = linear(
-    "roll", _roll, lambda g, shifts, axis: bind(roll_op, (g, *[-s for s in shifts]), (axis,)), None,
+    "roll", _roll, lambda g, shifts, axis, back: bind(roll_op, (g, *shifts), (axis, not back)), None,
     samples=Samples(make=_roll_samples), batch=_roll_rows, doc="Shifted cyclically along axes.",
 )  # fmt: skip
 
@@ -410,7 +411,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
         base.scalar(s % max(x.shape[a], 1), position_dtype(x.shape[a])) if isinstance(s, int) else s
         for a, s in total.items()
     ]
-    return bind(roll_op, (x, *moves), (tuple(total),))
+    return bind(roll_op, (x, *moves), (tuple(total), False))
 
 
 def _shift(shift: Any, x: Any) -> Any:
