@@ -384,7 +384,12 @@ class Methods(Handle):
         return ops.nan_to_num(self, nan, posinf, neginf)
 
     def lerp(self, end: Any, weight: Any) -> Tensor:
-        """x + weight * (end - x)."""
+        """x + weight * (end - x).
+
+        >>> import functad as fd
+        >>> fd.tensor([0.0, 10.0]).lerp(20.0, 0.25).tolist()
+        [5.0, 12.5]
+        """
         return self + weight * (end - self)
 
     def unfold(self, axis: int, size: int, step: int = 1) -> Tensor:

@@ -63,7 +63,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
 def forwards_to(method: Any) -> set[str]:
     """The ops that a method of a tensor is: `x.lgamma()` is `ops.gammaln(x)`."""
     names = set(inspect.unwrap(method).__code__.co_names)
-    return names if names & {"ops", "searchsorted"} else set()
+    return names if names & {"ops", "namespace", "searchsorted"} else set()
 
 
 @pytest.mark.parametrize("space", SPACES)

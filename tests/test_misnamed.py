@@ -192,3 +192,27 @@ def test_results_with_places_have_torchs_names():
         values, indices = found
         assert values is found.values
         assert indices is found.indices
+
+
+class OfTorch:
+    """A tensor of bfloat16 as torch's: NumPy has no such type."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=str)
+def test_arrays_that_numpy_cannot_hold_come_by_dlpack(device):
+    theirs = OfTorch(jnp.asarray([1.0, 2.5], jnp.bfloat16))
+    x = fd.tensor(theirs, device=device)
+    assert (x.dtype, x.tolist()) == (fd.bfloat16, [1.0, 2.5])
+    assert (fd.ones(2, "bfloat16", device) + theirs).tolist() == [2.0, 3.5]

@@ -90,6 +90,8 @@ def as_array(x: Any, where: str) -> Any:
         _refuse_several(x, where)
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__") or _has_buffer(x):
         array = _read(x, where)
+        if isinstance(array, jax.Array):
+            return array
         if array.dtype.kind in "biufc":
             return array if dtypes.is_usual(array.dtype) else array.astype(dtypes.native(array.dtype, where))
         if array.dtype == object and array.size and all(isinstance(value, int) for value in array.flat):
@@ -111,9 +113,13 @@ def _has_buffer(x: Any) -> bool:
         return False
 
 
-def _read(x: Any, where: str) -> np.ndarray[Any, Any]:
+def _read(x: Any, where: str) -> np.ndarray[Any, Any] | jax.Array:
     try:
         return np.asarray(x)
+    except TypeError:  # torch's bfloat16, which NumPy lacks
+        if not hasattr(x, "__dlpack__"):
+            raise
+        return jax.numpy.array(jax.dlpack.from_dlpack(x))  # a copy: the other library may write into it
     except ValueError:
         if not isinstance(x, (list, tuple)):
             raise
