@@ -259,9 +259,9 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            for key, value in kwargs.items():
-                if key in flags and type(value) is not bool:
-                    check_flag(name, key, value)
+            for key in flags:  # seldom more than one
+                if key in kwargs and type(kwargs[key]) is not bool:
+                    check_flag(name, key, kwargs[key])
         if len(args) > first:
             for key, place in flags.items():
                 if place < len(args):
