@@ -84,12 +84,13 @@ def test_empty_reductions(device):
     exactly(ops.logsumexp(x, 0), [-INF] * 3)
     exactly(ops.norm(x, axis=0), [0, 0, 0])
     exactly(ops.norm(x, 3, axis=0), [0, 0, 0])
+    exactly(ops.norm(x, INF, axis=0), [0, 0, 0])
     assert ops.all(x).item() and not ops.any(x).item()
     assert ops.softmax(x, 0).shape == (0, 3)
     fns = (ops.sum, ops.prod, ops.mean, ops.var, ops.std, ops.norm, ops.logsumexp)
     for g in compiled(device, lambda x: [fd.grad(lambda x, fn=fn: fn(x, axis=0).sum())(x) for fn in fns])(x):
         assert g.shape == (0, 3)
-    for fn in (ops.max, ops.min, ops.argmax, ops.argmin, lambda x, axis: ops.norm(x, INF, axis)):
+    for fn in (ops.max, ops.min, ops.argmax, ops.argmin, lambda x, axis: ops.norm(x, -INF, axis)):
         with pytest.raises(ShapeError, match=r"no elements over axis .*\(0, 3\)"):
             fn(x, axis=0)
         assert fn(x, axis=1).shape == (0,)
