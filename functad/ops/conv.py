@@ -177,69 +177,60 @@ def widened(x: Any, padding: Sequence[tuple[int, int]], fill: Any = 0) -> Any:
 
 
 def _windows(x: Any, kernel: Sizes, out: Sizes, how: Conv) -> Any:
-    """A view [N, groups, C / groups, *out, *kernel] of what each window reads."""
+    """A view [C, *kernel, N, *out] of what each place of the kernel reads."""
     x = widened(x, how.padding)
     strides = [a * s for a, s in zip(x.strides[2:], how.stride, strict=True)]
-    strides += [a * d for a, d in zip(x.strides[2:], how.dilation, strict=True)]
-    view = np.lib.stride_tricks.as_strided(
-        x, (*x.shape[:2], *out, *kernel), (*x.strides[:2], *strides), writeable=False
+    dilated = [a * d for a, d in zip(x.strides[2:], how.dilation, strict=True)]
+    n, c = x.shape[:2]
+    return np.lib.stride_tricks.as_strided(
+        x, (c, *kernel, n, *out), (x.strides[1], *dilated, x.strides[0], *strides), writeable=False
     )
-    return view.reshape(x.shape[0], how.groups, x.shape[1] // how.groups, *out, *kernel)
-
-
-def _by_group(y: Any, groups: int) -> Any:
-    """y[N, O, *L] as [groups, N * L, O / groups]."""
-    n, o, *size = y.shape
-    y = y.reshape(n, groups, o // groups, math.prod(size))
-    return y.transpose(1, 0, 3, 2).reshape(groups, n * math.prod(size), o // groups)
 
 
 def _columns(x: Any, kernel: Sizes, out: Sizes, how: Conv) -> Any:
-    """What windows read as [groups, N * out, C / groups * kernel]."""
-    view = _windows(x, kernel, out, how)
-    n, groups, c = view.shape[:3]
-    ndim = len(out)
-    view = view.transpose(1, 0, *range(3, 3 + ndim), 2, *range(3 + ndim, 3 + 2 * ndim))
-    return view.reshape(groups, n * math.prod(out), c * math.prod(kernel))
+    """What is read, as [groups, C / groups * kernel, N * out]: long runs of memory, and one product for all."""
+    rows = x.shape[1] // how.groups * math.prod(kernel)
+    return _windows(x, kernel, out, how).reshape(how.groups, rows, x.shape[0] * math.prod(out))
+
+
+def _by_group(y: Any, groups: int) -> Any:
+    """y[N, O, *L] as [groups, O / groups, N * L]."""
+    n, o, *size = y.shape
+    return y.swapaxes(0, 1).reshape(groups, o // groups, n * math.prod(size))
 
 
 def _conv_numpy(xp: Any, x: Any, w: Any, *, how: Conv) -> Any:
     wide = dtypes.accumulator(x.dtype)
     n, o, groups = x.shape[0], w.shape[0], how.groups
-    kernel = w.shape[2:]
-    size = out_size(x.shape[2:], kernel, how)
-    columns = _columns(x.astype(wide, copy=False), kernel, size, how)
-    matrices = w.astype(wide, copy=False).reshape(groups, o // groups, columns.shape[2])
-    out = columns @ matrices.swapaxes(1, 2)
-    return (
-        out.reshape(groups, n, math.prod(size), o // groups).transpose(1, 0, 3, 2).reshape(n, o, *size).astype(x.dtype)
-    )
+    size = out_size(x.shape[2:], w.shape[2:], how)
+    columns = _columns(x.astype(wide, copy=False), w.shape[2:], size, how)
+    matrices = w.astype(wide, copy=False).reshape(groups, o // groups, columns.shape[1])
+    return (matrices @ columns).reshape(o, n, *size).swapaxes(0, 1).astype(x.dtype, order="C")
 
 
 def _input_grad_numpy(xp: Any, y: Any, w: Any, *, size: Sizes, how: Conv) -> Any:
     wide = dtypes.accumulator(y.dtype)
     groups, kernel, out = how.groups, w.shape[2:], y.shape[2:]
-    n, c = y.shape[0], w.shape[1]
-    matrices = w.astype(wide, copy=False).reshape(groups, w.shape[0] // groups, c * math.prod(kernel))
-    columns = (_by_group(y.astype(wide, copy=False), groups) @ matrices).reshape(groups, n, *out, c, *kernel)
-    ndim = len(out)
-    columns = columns.transpose(1, 0, 2 + ndim, *range(2, 2 + ndim), *range(3 + ndim, 3 + 2 * ndim))
+    n, c = y.shape[0], groups * w.shape[1]
+    matrices = w.astype(wide, copy=False).reshape(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel))
+    columns = matrices.swapaxes(1, 2) @ _by_group(y.astype(wide, copy=False), groups)
+    columns = columns.reshape(c, *kernel, n, *out)
     padded = [i + low + high for i, (low, high) in zip(size, how.padding, strict=True)]
-    total = np.zeros((n, groups, c, *padded), wide)
+    total = np.zeros((c, n, *padded), wide)
     for place in np.ndindex(*kernel):
         at: tuple[Any, ...] = tuple([
             slice(k * d, k * d + (o - 1) * s + 1, s)
             for k, o, s, d in zip(place, out, how.stride, how.dilation, strict=True)
         ])  # fmt: skip
-        total[(..., *at)] += columns[(..., *place)]
+        total[(..., *at)] += columns[(slice(None), *place)]
     total = widened(total, [(-low, -high) for low, high in how.padding])
-    return total.reshape(n, groups * c, *size).astype(y.dtype)
+    return total.swapaxes(0, 1).astype(y.dtype, order="C")
 
 
 def _kernel_grad_numpy(xp: Any, x: Any, y: Any, *, size: Sizes, how: Conv) -> Any:
     wide = dtypes.accumulator(x.dtype)
     columns = _columns(x.astype(wide, copy=False), size, y.shape[2:], how)
-    out = _by_group(y.astype(wide, copy=False), how.groups).swapaxes(1, 2) @ columns
+    out = _by_group(y.astype(wide, copy=False), how.groups) @ columns.swapaxes(1, 2)
     return out.reshape(y.shape[1], x.shape[1] // how.groups, *size).astype(x.dtype)
 
 
