@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from functad import dtypes, ops
+from functad.dispatch import bind
 from functad.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
 from functad.numpy.arguments import beside
 from functad.ops.arithmetic import ratio
@@ -15,6 +16,7 @@ from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.rules import cast
 from functad.ops.search import searchsorted
+from functad.ops.slope import slope_op
 
 __all__ = ["cumulative_trapezoid", "diff", "ediff1d", "gradient", "interp", "trapezoid", "trapz", "unwrap"]
 
@@ -122,13 +124,14 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
     def at(i: int, x: Any = f) -> Any:
         return _cut(x, axis, i, i + 1 if i != -1 else None)
 
-    if isinstance(h, dtypes.SCALARS) or not h.ndim:
+    even = isinstance(h, dtypes.SCALARS) or not h.ndim
+    if even and edge_order == 1:
+        slope = bind(slope_op, (f,), (axis,))
+        return slope if type(h) in (int, float) and h == 1 else slope / h
+    if even:
         middle = (_cut(f, axis, 2, None) - _cut(f, axis, 0, n - 2)) / (2 * h)
-        if edge_order == 1:
-            first, last = (at(1) - at(0)) / h, (at(-1) - at(-2)) / h
-        else:
-            first = (-1.5 * at(0) + 2 * at(1) - 0.5 * at(2)) / h
-            last = (0.5 * at(-3) - 2 * at(-2) + 1.5 * at(-1)) / h
+        first = (-1.5 * at(0) + 2 * at(1) - 0.5 * at(2)) / h
+        last = (0.5 * at(-3) - 2 * at(-2) + 1.5 * at(-1)) / h
         return ops.concatenate([first, middle, last], axis)
     if h.ndim != 1 or h.size != n:
         raise ShapeError(f"gradient: coordinates of shape {h.shape} do not fit axis {axis} of shape {f.shape}.")

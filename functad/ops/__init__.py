@@ -45,6 +45,7 @@ from functad.ops.rules import TABLE, add, custom, elementwise, linear, mul, mult
 from functad.ops.search import *
 from functad.ops.segment import *
 from functad.ops.shape import *
+from functad.ops.slope import *
 from functad.ops.special_bessel import *
 from functad.ops.special_elliptic import *
 from functad.ops.special_entropy import *

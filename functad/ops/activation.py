@@ -116,7 +116,10 @@ def _saturated(x: Any, limit: float) -> Any:
 @widened
 def _softplus(xp: Any, x: Any, *, beta: float, threshold: float) -> Any:
     scaled = x if beta == 1 else x * beta
-    soft = log_of_sum(xp, scaled, xp.zeros((), x.dtype))
+    if x.dtype.kind == "c":
+        soft = log_of_sum(xp, scaled, xp.zeros((), x.dtype))
+    else:
+        soft = xp.maximum(scaled, xp.zeros((), x.dtype)) + xp.log1p(xp.exp(-xp.abs(scaled)))
     soft = soft if beta == 1 else soft / beta
     return soft if threshold == math.inf else xp.where(scaled > threshold, x, soft)
 

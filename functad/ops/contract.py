@@ -15,6 +15,7 @@ from string import ascii_letters, ascii_uppercase
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from jax import lax
 
 from functad import dtypes
 from functad.dispatch import Handle, bind
@@ -178,6 +179,10 @@ def _cross(xp: Any, x: Any, y: Any, *, wins: Wins | None) -> Any:
         return left * right if zero is None else xp.where(zero == 0, zero, left * right)
 
     parts = [product(i, j) - product(j, i) for i, j in ((1, 2), (2, 0), (0, 1))]
+    if xp is not np and wins:  # in a rule XLA would lay the stack out the other way, and copy it
+        edges = [[(0, 0, 0)] * (x.ndim - 1) + [(i, 2 - i, 0)] for i in range(3)]
+        first, second, third = [lax.pad(p[..., None], wide.type(0), e) for p, e in zip(parts, edges, strict=True)]
+        return (first + second + third).astype(x.dtype)
     return xp.moveaxis(xp.stack(parts), 0, -1).astype(x.dtype)  # on XLA faster than to stack along the last axis
 
 

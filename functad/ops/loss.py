@@ -9,8 +9,10 @@ from functad.dispatch import bind
 from functad.ops.activation import hardtanh_op
 from functad.ops.arithmetic import clip_min, reciprocal
 from functad.ops.elementary import log, sigmoid, widened
+from functad.ops.logic import gate
 from functad.ops.normalize import softmax_op
 from functad.ops.op import Op, Samples
+from functad.ops.reduce import any as any_over
 from functad.ops.rules import (
     PAIR,
     cast,
@@ -26,7 +28,7 @@ from functad.ops.rules import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["bce_logits_op", "bce_op", "class_nll_op", "huber_op"]
+__all__ = ["bce_logits_op", "bce_op", "class_nll_op", "huber_op", "nudge_op"]
 
 _LEAST_LOG = -100.0  # log(0) counts as this in `bce`, as in torch
 _LEAST_SPREAD = 1e-12
@@ -49,21 +51,25 @@ def _weights(xp: Any, x: Any, axis: int) -> tuple[Any, Any, Any]:
     return top, weights, xp.sum(weights, axis=axis, keepdims=True)
 
 
-def _class_nll(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
+def _class_nll(xp: Any, x: Any, target: Any, *, axis: int, smoothing: float) -> Any:
     wide = x.astype(dtypes.accumulator(x.dtype))
     top, _, total = _weights(xp, wide, axis)
     inside = (target >= 0) & (target < x.shape[axis])
     chosen = xp.expand_dims(xp.where(inside, target, xp.zeros_like(target)), axis)
     picked = xp.take_along_axis(wide, chosen, axis) - top
+    if smoothing:
+        picked = picked * (1 - smoothing) + xp.mean(wide - top, axis=axis, keepdims=True) * smoothing
     loss = xp.squeeze(xp.log(total) - picked, axis)
     return xp.where(inside, loss, xp.asarray(xp.nan, wide.dtype)).astype(x.dtype)
 
 
-def _softmax_less_unit(xp: Any, x: Any, target: Any, *, axis: int) -> Any:
+def _softmax_less_unit(xp: Any, x: Any, target: Any, *, axis: int, smoothing: float) -> Any:
     wide = x.astype(dtypes.accumulator(x.dtype))
     _, weights, total = _weights(xp, wide, axis)
     p = weights / xp.where(total == 0, xp.ones_like(total), total)
-    return (p - _marked(xp, x, target, axis).astype(p.dtype)).astype(x.dtype)
+    unit = _marked(xp, x, target, axis).astype(p.dtype)
+    unit = unit * (1 - smoothing) + smoothing / x.shape[axis] if smoothing else unit
+    return (p - unit).astype(x.dtype)
 
 
 def _softmax_jacobian(g: Any, x: Any, axis: int) -> Any:
@@ -73,28 +79,32 @@ def _softmax_jacobian(g: Any, x: Any, axis: int) -> Any:
     return cast(product(wide - bind(sum_op, (product(wide, p),), ((axis,), True)), p), x._dtype)
 
 
-def _slope(x: Any, target: Any, axis: int) -> Any:
-    return bind(softmax_less_unit_op, (widen(x), target), (axis,))
+def _slope(x: Any, target: Any, axis: int, smoothing: float) -> Any:
+    return bind(softmax_less_unit_op, (widen(x), target), (axis, smoothing))
 
 
-def _class_nll_pull(g: Any, x: Any, target: Any, axis: int) -> Any:
-    return cast(product(expand_reduced(widen(g), x._shape, (axis,), False), _slope(x, target, axis)), x._dtype)
+def _class_nll_pull(g: Any, x: Any, target: Any, axis: int, smoothing: float) -> Any:
+    slope = _slope(x, target, axis, smoothing)
+    return cast(product(expand_reduced(widen(g), x._shape, (axis,), False), slope), x._dtype)
 
 
-def _class_nll_push(t: Any, x: Any, target: Any, axis: int) -> Any:
-    return cast(bind(sum_op, (product(widen(t), _slope(x, target, axis)),), ((axis,), False)), x._dtype)
+def _class_nll_push(t: Any, x: Any, target: Any, axis: int, smoothing: float) -> Any:
+    return cast(bind(sum_op, (product(widen(t), _slope(x, target, axis, smoothing)),), ((axis,), False)), x._dtype)
 
 
 def _labelled(rng: np.random.Generator) -> list[Any]:
     return [
-        ((3 * rng.normal(size=shape), rng.integers(0, shape[axis], shape[:axis] + shape[axis + 1 :])), {"axis": axis})
-        for shape, axis in (((3, 4), 1), ((4,), 0), ((2, 3, 2), 1), ((0, 2), 1))
+        (
+            (3 * rng.normal(size=shape), rng.integers(0, shape[axis], shape[:axis] + shape[axis + 1 :])),
+            {"axis": axis, "smoothing": smoothing},
+        )
+        for shape, axis, smoothing in (((3, 4), 1, 0.0), ((4,), 0, 0.3), ((2, 3, 2), 1, 0.0), ((0, 2), 1, 0.3))
     ]
 
 
 softmax_less_unit_op: Op = custom(
     "softmax_less_unit", _softmax_less_unit, vjp=[_softmax_jacobian, None], jvp=[_softmax_jacobian, None],
-    samples=Samples(make=_labelled), batch=shift_axis, doc="softmax(x) less the unit vector of a class, along an axis.",
+    samples=Samples(make=_labelled), batch=shift_axis, doc="softmax(x) less the unit vector of a class, along an axis; or a share of it and the rest spread evenly.",
 )  # fmt: skip
 class_nll_op: Op = custom(
     "class_nll", _class_nll, vjp=[_class_nll_pull, None], jvp=[_class_nll_push, None],
@@ -151,4 +161,18 @@ bce_op = elementwise(
     lambda x: _bounded_log(1 - x) - _bounded_log(x), promote="float",
     samples=PAIR._replace(low=(0.1, 0.0), high=(0.9, 1.0)),
     doc="-target * log(x) - (1 - target) * log(1 - x), with logarithms of at least -100.",
+)  # fmt: skip
+
+
+# --- distances
+
+
+def _moves(g: Any, x: Any, axis: int) -> Any:
+    return gate(g, any_over(x != 0, axis, keepdims=True))
+
+
+nudge_op = custom(
+    "nudge", lambda xp, x, *, size, axis: x + xp.asarray(size, x.dtype), vjp=_moves, jvp=_moves,
+    samples=Samples([(((3, 2),), {"size": 1e-3, "axis": -1}), (((0, 2),), {"size": 1e-3, "axis": -1})]), batch=shift_axis,
+    doc="x + size, whose derivative is 0 where all of x along an axis is 0.",
 )  # fmt: skip

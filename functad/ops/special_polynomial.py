@@ -10,13 +10,14 @@ from typing import Any
 from functad import dtypes
 from functad.dispatch import bind
 from functad.errors import ArgumentError
-from functad.ops.arithmetic import pow
-from functad.ops.elementary import exp, log, log1p, sinc
+from functad.ops.arithmetic import pow, reciprocal, square
+from functad.ops.elementary import exp, log, log1p, real_only, sinc, widened
 from functad.ops.halves import rounded_once
 from functad.ops.logic import isinf, where
+from functad.ops.op import Samples
 from functad.ops.operand import operands
-from functad.ops.rules import cast, zeros_like_op
-from functad.ops.special_integral import exprel, log1p_ratio
+from functad.ops.rules import cast, elementwise, zeros_like_op
+from functad.ops.special_integral import exprel_op, log1p_ratio
 
 __all__ = [
     "boxcox", "boxcox1p", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
@@ -164,7 +165,30 @@ def spherical_bessel_j0(x: Any) -> Any:
     return where(isinf(x), 0.0, sinc(x / math.pi))
 
 
-@rounded_once
+@widened
+def _boxcox(xp: Any, x: Any, lmbda: Any, *, plus_one: bool) -> Any:
+    real_only("boxcox", x)
+    y = (xp.log1p if plus_one else xp.log)(x)
+    power = lmbda * y
+    none = (lmbda == 0) | (xp.abs(power) < xp.finfo(x.dtype).eps / 4)
+    return xp.where(none, y, xp.expm1(power) / xp.where(none, xp.ones((), x.dtype), lmbda))
+
+
+def _boxcox_rate(x: Any, lmbda: Any, plus_one: bool) -> Any:
+    """The derivative in lmbda: the square of the logarithm times a smooth function, and its limit where that is -inf."""
+    none = x == (-1 if plus_one else 0)
+    y = (log1p if plus_one else log)(where(none, 1.0, x))
+    limit = where(lmbda > 0, square(reciprocal(where(lmbda > 0, lmbda, 1.0))), 0.0)
+    return where(none, limit, square(y) * bind(exprel_op, (lmbda * y,), (1,)))
+
+
+boxcox_op = elementwise(
+    "boxcox", _boxcox, lambda x, lmbda, plus_one: pow(x + 1 if plus_one else x, lmbda - 1), _boxcox_rate,
+    promote="float", doc="((x + plus_one)**lmbda - 1) / lmbda, and the logarithm where lmbda is 0.",
+    samples=Samples([(((3, 2), (3, 2)), {"plus_one": False}), (((2,), ()), {"plus_one": True})], low=0.3, high=2.0),
+)  # fmt: skip
+
+
 def boxcox(x: Any, lmbda: Any) -> Any:
     """The Box-Cox transform (x**lmbda - 1) / lmbda, and log(x) where lmbda is 0; smooth there. For x >= 0.
 
@@ -172,11 +196,9 @@ def boxcox(x: Any, lmbda: Any) -> Any:
     >>> fd.special.boxcox(3.0, 1.0).item(), round(fd.grad(fd.special.boxcox, argnums=1)(1.0, 0.0).item(), 4)
     (2.0, 0.0)
     """
-    x, lmbda = operands("boxcox", "float", (x, lmbda))
-    return _transformed(x, lmbda, 0, log)
+    return bind(boxcox_op, operands("boxcox", "float", (x, lmbda)), (False,))
 
 
-@rounded_once
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """`boxcox(1 + x, lmbda)`, precise for small x.
 
@@ -184,15 +206,7 @@ def boxcox1p(x: Any, lmbda: Any) -> Any:
     >>> fd.special.boxcox1p(3.0, 1.0).item()
     3.0
     """
-    x, lmbda = operands("boxcox1p", "float", (x, lmbda))
-    return _transformed(x, lmbda, -1, log1p)
-
-
-def _transformed(x: Any, lmbda: Any, end: int, logarithm: Callable[[Any], Any]) -> Any:
-    none = x == end
-    y = logarithm(where(none, 1.0, x))
-    power = pow(where(none, x - end, 0.0), where(none, lmbda, 1.0))  # whose derivatives at 0 are right
-    return where(none, where(lmbda > 0, (power - 1) / where(lmbda > 0, lmbda, 1.0), -math.inf), y * exprel(lmbda * y))
+    return bind(boxcox_op, operands("boxcox1p", "float", (x, lmbda)), (True,))
 
 
 @rounded_once

@@ -20,7 +20,7 @@ from functad import dtypes
 from functad.dispatch import bind
 from functad.ops.conv import Sizes, out_size, widened
 from functad.ops.op import Op, Samples
-from functad.ops.rules import broadcast, custom, linear, nondiff
+from functad.ops.rules import broadcast, custom, linear, nondiff, shift_axis
 
 __all__: list[str] = []
 
@@ -133,6 +133,16 @@ def _spread(xp: Any, g: Any, *, size: Sizes, how: Windows) -> Any:
                 g, wide.type(0), lax.add, window, [1] * g.ndim, [(0, 0)] * g.ndim, window_dilation=dilation
             )
     return g.astype(dtype)
+
+
+def _near_sum(xp: Any, x: Any, *, axis: int, low: int, high: int) -> Any:
+    wide = x.astype(dtypes.accumulator(x.dtype))
+    edges, window = [(0, 0)] * x.ndim, [1] * x.ndim
+    edges[axis], window[axis] = (low, high), low + high + 1
+    if xp is not np:  # not unrolled, as what is summed would be computed anew for each neighbour
+        return lax.reduce_window(wide, wide.dtype.type(0), lax.add, window, [1] * x.ndim, edges).astype(x.dtype)
+    views = np.lib.stride_tricks.sliding_window_view(np.pad(wide, edges), low + high + 1, axis)
+    return views.sum(-1).astype(x.dtype)
 
 
 # --- all elements
@@ -416,6 +426,13 @@ window_sum_op: Op = linear(
 spread_op: Op = linear(
     "window_spread", _spread, lambda x, how: bind(window_sum_op, (x,), (how,)),
     samples=_samples("out"), batch=_rows, doc="Each element added to all elements of its window.",
+)  # fmt: skip
+near_sum_op: Op = linear(
+    "near_sum", _near_sum, lambda g, axis, low, high: bind(near_sum_op, (g,), (axis, high, low)),
+    samples=Samples([
+        (((2, 5),), {"axis": 1, "low": 1, "high": 0}), (((4, 2),), {"axis": 0, "low": 2, "high": 3}),
+        (((0, 2),), {"axis": 1, "low": 1, "high": 1}),
+    ]), batch=shift_axis, doc="Each element and `low` before it and `high` behind it, added up.",
 )  # fmt: skip
 patches_op: Op = linear(
     "patches", _patches, lambda g, x_shape, how: bind(unpatches_op, (g,), (x_shape[-len(how.kernel) :], how)),

@@ -69,10 +69,11 @@ def _cross_entropy(
     if dtypes.is_float(target.dtype):
         return _soft_cross_entropy(input, target, axis, weight, reduction, smoothing)
     target, kept, there = _hard(where, input, target, axis, ignore_index)
-    loss = bind(class_nll_op, (input, target), (axis,))
+    evenly = smoothing if weight is None else 0.0
+    loss = bind(class_nll_op, (input, target), (axis, evenly))
     share = None if weight is None else take_inside(weight, target)
     loss = loss if share is None else _shared(loss, share)
-    if smoothing:
+    if smoothing != evenly:
         rest = _summed(ops.log_softmax(input, axis), weight, axis)
         loss = loss * (1 - smoothing) - rest * (smoothing / input.shape[axis])
     return _over_kept(loss, share, kept, there, reduction)

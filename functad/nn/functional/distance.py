@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from functad import ops
+from functad.dispatch import bind
 from functad.errors import ArgumentError, ArgumentTypeError, ShapeError
 from functad.keywords import explained
 from functad.nn.functional.checks import check_reduction, floats, number, reduced, wide
 from functad.ops.axes import normalize_axis
 from functad.ops.halves import rounded_once
 from functad.ops.index import take_inside
+from functad.ops.loss import nudge_op
 from functad.ops.operand import operand
 
 __all__ = [
@@ -58,8 +60,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
         raise ShapeError(f"{where}: x1 and x2 have axes (..., D), got two 0-d tensors.")
     moved, shift = wide(x1) - wide(x2), number(where, "eps", eps)
     if shift:
-        apart = ops.any(moved != 0, -1, keepdims=True)
-        moved = ops.where(apart, moved + shift, shift)
+        moved = bind(nudge_op, (moved,), (shift, -1))
     length = ops.norm(moved, p, -1, keepdim)
     return length if x1.dtype.kind == "c" else ops.astype(length, x1.dtype)
 

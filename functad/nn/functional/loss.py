@@ -165,7 +165,7 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction
     """
     input, target = _pair("hinge_embedding_loss", input, target, reduction)
     apart = ops.relu(number("hinge_embedding_loss", "margin", margin) - input)
-    return reduced(ops.where(target == -1, 0.0, input) + ops.where(target == 1, 0.0, apart), reduction)
+    return reduced(ops.where(target == 1, input, ops.where(target == -1, apart, input + apart)), reduction)
 
 
 @rounded_once

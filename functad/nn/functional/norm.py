@@ -17,6 +17,7 @@ from functad.ops.axes import normalize_axes
 from functad.ops.operand import operand
 from functad.ops.standardize import normalize_op, standardize_op
 from functad.ops.transfer import stop_gradient
+from functad.ops.window import near_sum_op
 
 __all__ = [
     "batch_norm", "batch_norm_with_stats", "group_norm", "instance_norm", "instance_norm_with_stats", "layer_norm",
@@ -205,11 +206,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(f"local_response_norm: size must be an int of at least 1, got {size!r}.")
     x = wide(given)
-    padded = ops.pad(ops.square(x), ((0, 0), (size // 2, (size - 1) // 2), *[(0, 0)] * (x.ndim - 2)))
-    channels = x.shape[1]
-    total = padded[:, :channels]
-    for i in range(1, size):
-        total = total + padded[:, i : i + channels]
+    total = bind(near_sum_op, (ops.square(x),), (1, size // 2, (size - 1) // 2))
     return ops.astype(x / (total * (alpha / size) + k) ** beta, given.dtype)
 
 
