@@ -34,15 +34,14 @@ def _slope_back(xp: Any, g: Any, *, axis: int) -> Any:
 
     def beside(move: int, edge: int) -> Any:
         """What the neighbours on one side give, twice: those at the ends count double, and the end beyond stands in for itself."""
-        near: Any
         if xp is np:
-            near, place = (
-                np.roll(wide, move, axis),
-                np.arange(n).reshape([-1 if i == axis else 1 for i in range(g.ndim)]),
-            )
+            near: Any = np.roll(wide, move, axis)
+            place: Any = np.arange(n).reshape([-1 if i == axis else 1 for i in range(g.ndim)])
         else:
-            edges = [(move, -move, 0) if i == axis else (0, 0, 0) for i in range(g.ndim)]
-            near, place = lax.pad(wide, wide.dtype.type(0), edges), lax.broadcasted_iota(np.int32, g.shape, axis)
+            near = lax.pad(
+                wide, wide.dtype.type(0), [(move, -move, 0) if i == axis else (0, 0, 0) for i in range(g.ndim)]
+            )
+            place = lax.broadcasted_iota(np.int32, g.shape, axis)
         return xp.where(place == edge, -double, xp.where(place == edge + move, near + near, near))
 
     return ((beside(1, 0) - beside(-1, n - 1)) * wide.dtype.type(0.5)).astype(g.dtype)
