@@ -204,7 +204,7 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
 
 def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) -> Any:
     name = name or f"x.at[...].{kind}"
-    alike = not isinstance(value, Handle) and np.ndim(value) == 0  # whichever of several updates comes last
+    alike = isinstance(value, dtypes.SCALARS)  # whichever of several updates comes last
     value = _cast(value, x, name)
     mask = _lone_mask(x, index, name)
     if mask is not None:

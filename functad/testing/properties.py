@@ -22,6 +22,7 @@ from functad.device import Device
 from functad.dispatch import Handle, bind
 from functad.errors import CheckFailedError
 from functad.levels import deeper
+from functad.ops.arithmetic import real
 from functad.ops.op import Op
 from functad.ops.rules import mul, sum_op
 from functad.tape import Part
@@ -421,6 +422,7 @@ def _backward(case: Case, fn: Any, point: Sequence[Any], gs: Sequence[Any], devi
     leaves = [device.lift(x).require_grad() for x in point]
     outs = fn(*[mul(leaf, 1) for leaf in leaves])
     weighed = [mul(mul(y, y), g) for y, g in zip(outs, gs, strict=True)]
-    grads = sum(bind(sum_op, (y,), (tuple(range(y.ndim)), False)) for y in weighed).backward()
+    total = sum(bind(sum_op, (y,), (tuple(range(y.ndim)), False)) for y in weighed)
+    grads = (real(total) if total._dtype.kind == "c" else total).backward()
     found = [leaf.grad(grads) for leaf in leaves]
     return [np.zeros(x.shape, x.dtype) if g is None else g.numpy() for x, g in zip(point, found, strict=True)]
