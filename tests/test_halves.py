@@ -130,6 +130,8 @@ CASES = {
     "nanpercentile": (lambda x: fnp.nanpercentile(x, 30.0, 1), lambda n: (n(4, 6),)),
     "quantile": (lambda x: fnp.quantile(x, [0.1, 0.3], 1), lambda n: (n(4, 6),)),
     "nanquantile": (lambda x: fnp.nanquantile(x, 0.3, 1), lambda n: (n(4, 6),)),
+    "_flat_cross": (fnp.cross, lambda n: (n(4, 2), n(4, 2))),
+    "_of_product": (lambda x, v: x.at[[0, 2, 2]].divide(v), lambda n: (n(6), positive(n, 3))),
     "_by_axis": (lambda x: fnp.pad(x, 2, "reflect", reflect_type="odd"), lambda n: (n(4, 6),)),
     "nanmean": (lambda x: fnp.nanmean(x, 1), lambda n: (n(4, 6),)),
     "nanstd": (lambda x: fnp.nanstd(x, 1), lambda n: (n(4, 6),)),

@@ -623,11 +623,58 @@ def test_at_explains_itself():
     assert "slice(1, 2" in repr(x.at[1:2])
     with pytest.raises(AttributeError, match=r"index it first: x.at\[i\].set"):
         x.at.set  # noqa: B018
-    with pytest.raises(fd.FunctadError, match=r"no attribute 'divide'; it has .set, .add"):
-        x.at[0].divide(2.0)
+    with pytest.raises(fd.FunctadError, match=r"no attribute 'div'; it has .set, .add"):
+        x.at[0].div(2.0)
     with pytest.raises(fd.errors.ImmutableError):
         x.at[0] = 1.0
     assert not hasattr(x.at[0], "nope")
+
+
+@BOTH
+@pytest.mark.parametrize("index", [[1, 2], [1, 1, 2], slice(1, 3), [False, True, True, False]], ids=str)
+def test_updates_by_jax_names(index, device):
+    x, w = np.array([1.5, -2.0, 3.0, 5.0]), np.array([3.0, 5.0, 7.0, 11.0])
+    times = np.array([0, 2 if index == [1, 1, 2] else 1, 1, 0])
+    v = np.array(2.0)
+    expected = {
+        "subtract": (x - times * v, w, -(w * times).sum()),
+        "multiply": (x * v**times, w * v**times, (w * x * times * v ** (times - 1.0)).sum()),
+        "divide": (x / v**times, w / v**times, -(w * x * times / v ** (times + 1.0)).sum()),
+    }
+    for name, (value, dx, dv) in expected.items():
+
+        def call(x, v, name=name):
+            return getattr(x.at[index], name)(v)
+
+        np.testing.assert_allclose(call(put(x, device), v).numpy(), value)
+        np.testing.assert_allclose(fd.jit(call)(put(x, device), put(v, device)).numpy(), value)
+        got = fd.grad(lambda x, v, f=call: (f(x, v) * put(w, device)).sum(), (0, 1))(put(x, device), put(v, device))
+        np.testing.assert_allclose(got[0].numpy(), dx)
+        assert got[1].item() == pytest.approx(dv)
+
+    def power(x):
+        return x.at[index].power(2)
+
+    def apply(x):
+        return x.at[index].apply(lambda y: y * y)
+
+    for f in (power, apply):
+        np.testing.assert_allclose(f(put(x, device)).numpy(), x ** (2.0**times))
+        slope = fd.grad(lambda x, f=f: f(x).sum())(put(x, device)).numpy()
+        np.testing.assert_allclose(slope, 2.0**times * x ** (2.0**times - 1))
+
+
+def test_what_updates_by_jax_names_refuse():
+    x = fd.tensor([4, 9])
+    with pytest.raises(fd.errors.DTypeError, match=r"quotient of int64 .*astype\(float\)"):
+        x.at[0].divide(2)
+    with pytest.raises(fd.errors.ArgumentTypeError, match=r"takes a function .* got 3; .*set\(v\)"):
+        x.at[0].apply(3)
+    with pytest.raises(fd.errors.ShapeError, match="must be elementwise"):
+        x.at[:].apply(fd.numpy.sum)
+    with pytest.raises(fd.errors.ConcreteValueError, match="may name a place twice"):
+        fd.jit(lambda x, i: x.at[i].apply(fd.numpy.square))(x, fd.tensor([0, 1]))
+    assert fd.jit(lambda x, i: x.at[i].apply(fd.numpy.square))(x, fd.tensor(1)).tolist() == [4, 81]
 
 
 # --- functions

@@ -125,3 +125,26 @@ def test_a_function_is_not_blamed_for_what_its_values_do():
     with pytest.raises(fd.FunctadError) as raised:
         fd.testing.check_grads(lambda x: x[x > 1], (X,))
     assert "fn cannot be" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: fd.custom_vjp(abs, argnums=1), "custom_vjp: .* fun, nondiff_argnums, nondiff_argnames"),
+        (fd.custom_jvp, "custom_jvp: the argument 'fun' must be given"),
+        (lambda: fd.custom_jvp(lambda x: x).defjvp(rule=abs), "defjvp: .* the arguments are jvp"),
+        (lambda: fd.optim.GradientsAccumulator(steps=4), "GradientsAccumulator: .*'steps'; it takes none by name"),
+        (lambda: fd.optim.GradientsAccumulator().grads(means=True), "did you mean 'mean'"),
+        (lambda: fd.QuantScheme(width=8), "QuantScheme: .* the arguments are dtype, block"),
+    ],
+)
+def test_classes_list_their_arguments(call, text):
+    with pytest.raises(errors.ArgumentTypeError, match=text):
+        call()
+
+
+def test_functions_with_rules_list_their_arguments():
+    f = fd.custom_jvp(lambda x: x)
+    f.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+    with pytest.raises(errors.ArgumentTypeError, match=r"missing a required argument: 'x'; its arguments are \(x\)"):
+        f(y=1.0)

@@ -293,3 +293,78 @@ def test_choosing_as_methods(device):
     assert fd.ones((2, 3), device=device).compress([True, False, True], 1).shape == (2, 2)
     with pytest.raises(OutOfBoundsError, match="0 to 0"):
         x.choose([[1, 2]])
+
+
+BOTH = pytest.mark.parametrize("device", [fd.Device.cpu(), fd.Device.numpy()], ids=str)
+
+
+@BOTH
+def test_padding_by_a_dict_of_axes(device):
+    x = np.arange(6.0).reshape(2, 3)
+    for widths, pairs in (
+        ({0: (1, 2)}, [(1, 2), (0, 0)]),
+        ({-1: 2}, [(0, 0), (2, 2)]),
+        ({1: (0, 1), 0: 1}, [(1, 1), (0, 1)]),
+    ):
+        for mode in ("constant", "edge", "linear_ramp"):
+            got = fnp.pad(fd.tensor(x, device=device), widths, mode)
+            np.testing.assert_allclose(got.numpy(), np.pad(x, pairs, mode))
+    with pytest.raises(ArgumentError, match="names axis 1 twice, as 1 and as -1"):
+        fnp.pad(fd.tensor(x, device=device), {1: 1, -1: 2})
+    with pytest.raises(fd.errors.AxisError, match="axis 2 is out of range"):
+        fnp.pad(fd.tensor(x, device=device), {2: 1})
+
+
+@BOTH
+def test_cross_products_of_two_components(device):
+    def put(x):
+        return fd.tensor(x, device=device)
+
+    x, y, z = np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([[4.0, -1.0], [2.0, 7.0]]), np.array([1.0, -2.0, 0.5])
+    flat = x[:, 0] * y[:, 1] - x[:, 1] * y[:, 0]
+    np.testing.assert_allclose(fnp.cross(put(x), put(y)).numpy(), flat)
+    np.testing.assert_allclose(fnp.cross(put(x.T), put(y.T), axis=0).numpy(), flat)
+    in_space = np.pad(x, [(0, 0), (0, 1)])
+    np.testing.assert_allclose(fnp.cross(put(x), put(z)).numpy(), np.cross(in_space, z))
+    np.testing.assert_allclose(fnp.cross(put(z), put(x)).numpy(), np.cross(z, in_space))
+    fd.testing.check_grads(fnp.cross, (put(x), put(y)), order=2)
+    fd.testing.check_grads(fnp.cross, (put(x), put(z)), order=2)
+    with pytest.raises(ShapeError, match="3 components, got 2 and 2"):
+        fnp.linalg.cross(put(x), put(y))
+
+
+@BOTH
+def test_unique_of_a_size(device):
+    x = fd.tensor([3.0, 1.0, 3.0, np.nan, np.nan], device=device)
+
+    def found(x, size):
+        parts = fnp.unique(x, True, True, True, size=size, fill_value=9)
+        return [
+            part.tolist() for part in fd.jit(lambda x: fnp.unique(x, True, True, True, size=size, fill_value=9))(x)
+        ], [part.tolist() for part in parts]
+
+    for got in found(x, 5):
+        np.testing.assert_equal(got, [[1, 3, np.nan, 9, 9], [1, 0, 3, 1, 1], [1, 0, 1, 2, 2], [1, 2, 2, 0, 0]])
+    for got in found(x, 1):
+        assert got == [[1], [1], [1, 0, 1, 2, 2], [1]]
+    rows = fd.tensor([[1, 2], [0, 5], [1, 2]], device=device)
+    assert fd.jit(lambda x: fnp.unique(x, axis=0, size=3))(rows).tolist() == [[0, 5], [1, 2], [0, 5]]
+    assert fd.vmap(lambda x: fnp.unique(x, size=2))(rows).tolist() == [[1, 2], [0, 5], [1, 2]]
+    weights = fd.tensor([1.0, 2.0, 4.0], device=device)
+    slope = fd.grad(lambda x: (fnp.unique(x, size=3) * weights).sum())(fd.tensor([5.0, 1.0, 5.0], device=device))
+    assert slope.tolist() == [2, 5, 0]
+    with pytest.raises(ArgumentError, match="nothing to fill 2 places"):
+        fnp.unique(fd.tensor([], device=device), size=2)
+    with pytest.raises(ArgumentError, match="size=n, fill_value=v"):
+        fnp.unique(rows, fill_value=0)
+
+
+def test_einsum_path_is_that_of_numpy():
+    shapes = [(2, 9), (9, 8), (8, 3)]
+    args = [np.ones(shape) for shape in shapes]
+    assert fnp.einsum_path("ij,jk,kl->il", *map(fd.tensor, args)) == np.einsum_path("ij,jk,kl->il", *args)
+    assert fnp.einsum_path(fd.tensor(args[0]), [0, 1], [0])[0] == ["einsum_path", (0,)]
+    with pytest.raises(ArgumentError, match="'greedy' or 'optimal', got 'best'"):
+        fnp.einsum_path("ij,jk,kl->il", *args, optimize="best")
+    with pytest.raises(ShapeError, match="has 1 letter"):
+        fnp.einsum_path("i->", args[0])

@@ -43,7 +43,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> An
 
     Args:
         array: the tensor.
-        pad_width: an int, a pair (before, after) for every axis, or one pair per axis.
+        pad_width: an int, a pair (before, after) for every axis, one pair per axis, or a dict of ints or pairs by axis.
         mode: "constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "mean", "median",
             "minimum" or "empty" (zeros here).
         kwargs: of "constant": `constant_values`, a number, pairs of them as of `pad_width`, or a 0-d tensor,

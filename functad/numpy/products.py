@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,18 @@ from functad import dtypes, ops
 from functad.errors import ArgumentError, DTypeError, ShapeError
 from functad.numpy.arguments import named, refuse_out
 from functad.ops.axes import normalize_axis
+from functad.ops.halves import rounded_once
 from functad.ops.operand import operand, operands
 
 __all__ = [
-    "cross", "diag", "diagonal", "dot", "einsum", "inner", "kron", "matvec", "outer", "packbits", "tensordot", "trace",
+    "cross", "diag", "diagonal", "dot", "einsum", "einsum_path", "inner", "kron", "matvec", "outer", "packbits", "tensordot", "trace",
     "tril", "triu", "unpackbits", "vdot", "vecmat",
 ]  # fmt: skip
 
-cross = named(ops.cross, a="x", b="y")
 diag = named(ops.diag, v="x")
 diagonal = named(ops.diagonal, a="x")
 dot = named(ops.dot, "out", a="x", b="y")
+einsum_path = ops.einsum_path
 inner = named(ops.inner, a="x", b="y")
 kron = named(ops.kron, a="x", b="y")
 outer = named(ops.outer, "out", a="x", b="y")
@@ -28,6 +30,37 @@ tensordot = named(ops.tensordot, a="x", b="y")
 tril = named(ops.tril, m="x")
 triu = named(ops.triu, m="x")
 vdot = named(ops.vdot, a="x", b="y")
+
+
+@partial(named, a="x", b="y")
+def cross(x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """The cross product of vectors of three components; of two vectors of two, its third component alone.
+
+    Args:
+        x: the left factors. Vectors of two components beside those of three have 0 for the third.
+        y: the right factors; the other axes broadcast.
+        axisa: the axis of `x` that holds the components.
+        axisb: that of `y`.
+        axisc: that of the result.
+        axis: all three at once.
+
+    >>> import functad.numpy as fnp
+    >>> fnp.cross([1, 0, 0], [0, 1, 0]).tolist(), fnp.cross([1, 2], [3, 4]).item()
+    ([0, 0, 1], -2)
+    """
+    x, y = operands("cross", "numeric", (x, y))
+    axisa, axisb = (axisa, axisb) if axis is None else (axis, axis)
+    axisa, axisb = normalize_axis(axisa, x.ndim, "cross"), normalize_axis(axisb, y.ndim, "cross")
+    flat = [z._shape[i] == 2 for z, i in ((x, axisa), (y, axisb))]
+    if all(flat):
+        return _flat_cross(ops.moveaxis(x, axisa, -1), ops.moveaxis(y, axisb, -1))
+    x, y = (ops.pad(z, {i: (0, 1)}) if f else z for z, i, f in ((x, axisa, flat[0]), (y, axisb, flat[1])))
+    return ops.cross(x, y, axisa, axisb, axisc if axis is None else axis)
+
+
+@rounded_once
+def _flat_cross(x: Any, y: Any) -> Any:
+    return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
 
 
 def einsum(

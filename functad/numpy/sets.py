@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from functad import dtypes, ops
 from functad.dispatch import Handle
-from functad.errors import DTypeError
+from functad.errors import ArgumentError, DTypeError
 from functad.numpy.arguments import host
-from functad.ops.axes import normalize_axis
+from functad.numpy.searching import lexsort
+from functad.ops.axes import counted, normalize_axis
 from functad.ops.index import take_inside
 from functad.ops.operand import operand, operands
 from functad.ops.search import searchsorted
@@ -49,9 +51,10 @@ _FEW = 64  # elements that are compared with every one, before sorting them pays
 
 def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
-    axis: int | None = None, *, equal_nan: bool = True, sorted: bool = True,
+    axis: int | None = None, *, equal_nan: bool = True, sorted: bool = True, size: int | None = None,
+    fill_value: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements in ascending order, or the different entries of an axis. Eager only.
+    """The different elements in ascending order, or the different entries of an axis. Eager only without `size`.
 
     Args:
         ar: anything a tensor can be made of.
@@ -61,13 +64,21 @@ def unique(
         axis: the axis; without one all elements count.
         equal_nan: whether NaN equals NaN.
         sorted: makes no difference: the result is always sorted.
+        size: how many to return, as in JAX, so that the shape is known under jit and vmap: the first so many, filled up
+            where there are fewer, with counts of 0.
+        fill_value: what is filled in; the first result, without it.
 
     >>> import functad.numpy as fnp
     >>> [x.tolist() for x in fnp.unique([3, 1, 3], return_counts=True)]
     [[1, 3], [1, 2]]
+    >>> fnp.unique([3, 1, 3], size=4, fill_value=0).tolist()
+    [1, 3, 0, 0]
     """
     ar = operand(ar, where="unique")
-    values, index, inverse, counts = _unique(ar, axis, equal_nan)
+    if size is None and fill_value is not None:
+        raise ArgumentError("unique: fill_value fills up to a size; write unique(x, size=n, fill_value=v).")
+    found = _unique(ar, axis, equal_nan) if size is None else _sized(ar, axis, equal_nan, size, fill_value)
+    values, index, inverse, counts = found
     out = [values]
     out += [index] if return_index else []
     out += [inverse] if return_inverse else []
@@ -84,6 +95,43 @@ def _unique(x: Any, axis: int | None, equal_nan: bool) -> tuple[Any, Any, Any, A
     if axis is None:
         return take_inside(x, index), index, ops.reshape(inverse, x._shape), counts
     return take_inside(x, index, axis), index, inverse, counts
+
+
+def _sized(x: Any, axis: int | None, equal_nan: bool, size: Any, fill_value: Any) -> tuple[Any, Any, Any, Any]:
+    """The first `size` of them, found by sorting; entries of an axis as rows."""
+    size = counted(size, "unique", "size")
+    if size < 0:
+        raise ArgumentError(f"unique: size must not be negative, got {size}.")
+    axis = None if axis is None else normalize_axis(axis, x.ndim, "unique")
+    flat = ops.ravel(x) if axis is None else ops.moveaxis(x, axis, 0)
+    n, rest = flat._shape[0], flat._shape[1:]
+    if size and not n and fill_value is None:
+        raise ArgumentError(f"unique: there is nothing to fill {size} places with; write fill_value=.")
+    rows = ops.reshape(ops.stop_gradient(flat), (n, math.prod(rest)))
+    order = lexsort(ops.unstack(rows, 1)[::-1]) if rows._shape[1] else operand(np.arange(n), x)
+    ordered = take_inside(rows, order, 0)
+    before, after = ordered[:-1], ordered[1:]
+    other = before != after
+    if equal_nan and dtypes.is_inexact(x._dtype):
+        other = ops.logical_and(other, ops.logical_not(ops.logical_and(ops.isnan(before), ops.isnan(after))))
+    first = ops.concatenate([operand(np.ones(min(n, 1), bool), x), ops.any(other, 1)])
+    number = ops.cumsum(first.astype(dtypes.default_int())) - 1
+    places = operand(np.arange(n), x, dtypes.default_int())
+    start = ops.broadcast_to(operand(n, x, dtypes.default_int()), (size + 1,))
+    start = start.at[ops.minimum(number, size)].min(places)
+    counts, start = start[1:] - start[:-1], start[:-1]
+    there = start < n
+    inverse = (number * 0).at[order].set(number)
+    inverse = ops.reshape(inverse, x._shape) if axis is None else inverse
+    if not n:
+        values = ops.broadcast_to(operand(fill_value, x, x._dtype), (size, *rest))
+        return (values if axis is None else ops.moveaxis(values, 0, axis)), start, inverse, counts
+    index = take_inside(order, ops.where(there, start, 0))
+    values = take_inside(flat, index, 0)
+    if fill_value is not None:
+        kept = ops.reshape(there, (size, *[1] * len(rest)))
+        values = ops.where(kept, values, operand(fill_value, x).astype(x._dtype))
+    return (values if axis is None else ops.moveaxis(values, 0, axis)), index, inverse, counts
 
 
 def unique_all(x: Any, /) -> UniqueAll:

@@ -13,14 +13,16 @@ from functad.dispatch import Handle, bind
 from functad.errors import (
     ArgumentError,
     ArgumentTypeError,
+    ConcreteValueError,
     DTypeError,
     ImmutableError,
     OutOfBoundsError,
     ShapeError,
     UnknownAttributeError,
 )
-from functad.ops.arithmetic import maximum, minimum
+from functad.ops.arithmetic import div, maximum, minimum, pow
 from functad.ops.axes import normalize_axis
+from functad.ops.halves import rounded_once
 from functad.ops.index import getitem
 from functad.ops.logic import gate, logical_and, where
 from functad.ops.operand import as_array, operand
@@ -49,27 +51,29 @@ from functad.ops.slices import Cut, put_slice_op, slice_op, unslice_op
 
 __all__ = ["At", "index_add", "scatter"]
 
-_METHODS = ("set", "add", "mul", "min", "max", "get")
+_KINDS = ("set", "add", "mul", "min", "max")
+_METHODS = (*_KINDS, "subtract", "multiply", "divide", "power", "apply", "get")
 
 
 def _said(method: Any) -> Any:
     """A method that says what it takes, where it was called with something else."""
+    takes = method.__code__.co_varnames[1]
 
     @wraps(method)
     def call(self: Any, *values: Any, **others: Any) -> Any:
         if len(values) == 1 and not others:
             return method(self, *values)
-        if not values and set(others) == {"value"}:
-            return method(self, others["value"])
+        if not values and set(others) == {takes}:
+            return method(self, others[takes])
         name = f"x.at[i].{method.__name__}"
-        if gone := [key for key in others if key != "value"]:
+        if gone := [key for key in others if key != takes]:
             jax = (
                 " An index out of bounds raises; inside fd.jit, where it has no value yet, it is left out."
                 if {"mode", "fill_value", "indices_are_sorted", "unique_indices"} & set(gone)
                 else ""
             )
-            raise ArgumentTypeError(f"{name}: there is no argument {gone[0]!r}; write {name}(value).{jax}")
-        raise ArgumentTypeError(f"{name}: it takes one value, and got {len(values)}; write x = {name}(value).")
+            raise ArgumentTypeError(f"{name}: there is no argument {gone[0]!r}; write {name}({takes}).{jax}")
+        raise ArgumentTypeError(f"{name}: it takes one value, and got {len(values)}; write x = {name}({takes}).")
 
     return call
 
@@ -145,6 +149,37 @@ class Indexed:
         """The larger of x and `value` there; equal ones share the gradient."""
         return _update(self._x, self._index, value, "max")
 
+    @_said
+    def subtract(self, value: Any) -> Any:
+        """With `value` taken away there; several values for one place add up."""
+        name = "x.at[...].subtract"
+        return _update(self._x, self._index, -_cast(value, self._x, name), "add", name)
+
+    @_said
+    def multiply(self, value: Any) -> Any:
+        """The same as `mul`."""
+        return _update(self._x, self._index, value, "mul", "x.at[...].multiply")
+
+    @_said
+    def divide(self, value: Any) -> Any:
+        """Divided by `value` there; several values for one place multiply. Of floats and complex numbers."""
+        return _by_product(self._x, self._index, value, "divide", div)
+
+    @_said
+    def power(self, value: Any) -> Any:
+        """To the power `value` there; several values for one place multiply."""
+        return _by_product(self._x, self._index, value, "power", pow)
+
+    @_said
+    def apply(self, func: Any) -> Any:
+        """With `func`, an elementwise function of a tensor, applied there; as often as an index names a place.
+
+        >>> import functad as fd
+        >>> fd.tensor([1.0, 4.0, 16.0]).at[[1, 2, 2]].apply(fd.numpy.sqrt).tolist()
+        [1.0, 2.0, 2.0]
+        """
+        return _apply(self._x, self._index, func)
+
     def __getattr__(self, name: str) -> NoReturn:
         _refuse_attribute("x.at[i]", name, f"it has .{', .'.join(_METHODS)}; for anything else: x.at[i].set(f(x[i])).")
 
@@ -189,9 +224,9 @@ def scatter(x: Any, axis: int, indices: Any, values: Any, reduce: str = "set") -
     x = operand(x, where="scatter")
     axis = normalize_axis(axis, x.ndim, "scatter")
     indices = integers(indices, x, "scatter")
-    if reduce not in _METHODS[:-1]:
+    if reduce not in _KINDS:
         raise ArgumentError(
-            f"scatter: reduce={reduce!r} is none of {', '.join(map(repr, _METHODS[:-1]))}; see also scatter_reduce."
+            f"scatter: reduce={reduce!r} is none of {', '.join(map(repr, _KINDS))}; see also scatter_reduce."
         )
     check_lengths(x, axis, indices, "scatter")
     grid: list[Any] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
@@ -218,6 +253,53 @@ def _update(x: Any, index: Any, value: Any, kind: str, name: str | None = None) 
     whole = x if plan.merged is None else bind(reshape_op, (x,), (plan.merged,))
     new = _into_arrays(whole, value, plan, kind, alike) if plan.indices else _into_piece(whole, value, plan, kind)
     return new if new._shape == x._shape else bind(reshape_op, (new,), (x._shape,))
+
+
+def _by_product(x: Any, index: Any, value: Any, kind: str, fn: Any) -> Any:
+    """`fn` of x and the product of the values for each place; of 1 where there is none."""
+    name = f"x.at[...].{kind}"
+    if kind == "divide" and not dtypes.is_inexact(x._dtype):
+        raise DTypeError(
+            f"{name}: the quotient of {x.dtype} is no {x.dtype}; write x.astype(float).at[i].divide(value)."
+        )
+    return _of_product(x, _cast(value, x, name), index=index, name=name, fn=fn)
+
+
+@rounded_once
+def _of_product(x: Any, value: Any, *, index: Any, name: str, fn: Any) -> Any:
+    ones = operand(np.ones((), np.uint8), x).astype(x._dtype)
+    return fn(x, _update(broadcast(ones, x._shape), index, value, "mul", name))
+
+
+def _apply(x: Any, index: Any, func: Any) -> Any:
+    name = "x.at[...].apply"
+    if not callable(func):
+        raise ArgumentTypeError(f"{name}: takes a function of a tensor, got {func!r}; to write values: x.at[i].set(v).")
+    mask = _lone_mask(x, index, name)
+    if mask is None:
+        plan = read_index(x, index, name)
+        if not plan.indices or plan.unique or all(i.size == 1 for i in plan.indices):
+            return _update(x, index, _alike(func, getitem(x, index)), "set", name)
+        if any(concrete(i) is None for i in plan.indices):
+            raise ConcreteValueError(
+                f"{name}: an index array that is not known under jit or vmap may name a place twice. If it does not, write "
+                "x.at[i].set(f(x[i])); else apply the function outside."
+            )
+    count = _update(operand(np.zeros(x._shape, np.int32), x), index, 1, "add", name)
+    times = 1 if mask is not None else int(np.max(count.numpy(), initial=0))
+    for i in range(times):
+        x = where(count > i, _alike(func, x), x)
+    return x
+
+
+def _alike(func: Any, x: Any) -> Any:
+    out = operand(func(x), x)
+    if out._shape != x._shape:
+        raise ShapeError(
+            f"x.at[...].apply: the function must be elementwise; of shape {x.shape} it made {out.shape}. Write "
+            "x.at[i].set(f(x[i])) for another."
+        )
+    return _cast(out, x, "x.at[...].apply")
 
 
 def _into_piece(whole: Any, value: Any, plan: Plan, kind: str) -> Any:

@@ -18,7 +18,7 @@ from functad.ops.quantize import QuantTensor, dense
 from functad.ops.rules import cast_op
 from functad.ops.shape import transpose
 
-__all__ = ["einsum"]
+__all__ = ["einsum", "einsum_path"]
 
 _MOST_EXHAUSTIVE = 5
 """Up to so many operands every order of contraction is tried."""
@@ -67,6 +67,33 @@ def einsum(subscripts: Any, *xs: Any, optimize: Any = True) -> Any:
     ((result, term),) = left
     result = transpose(result, [term.index(i) for i in plan.out])
     return result if result._dtype == dtype else bind(cast_op, (result,), (dtype,))
+
+
+def einsum_path(subscripts: Any, *xs: Any, optimize: Any = "greedy") -> tuple[list[Any], str]:
+    """NumPy's order of contraction for an `einsum`, and what it says of the cost; only shapes are looked at.
+
+    Args:
+        subscripts: those of `einsum`, in both forms.
+        xs: the operands.
+        optimize: "greedy", "optimal", or these in a pair with the most elements of an intermediate result;
+            True for "greedy" and False for no order.
+
+    `einsum` finds an order itself.
+
+    >>> import functad as fd
+    >>> fd.ops.einsum_path("ij,jk,kl->il", fd.ones((2, 9)), fd.ones((9, 9)), fd.ones((9, 2)))[0]
+    ['einsum_path', (0, 1), (0, 1)]
+    """
+    if not isinstance(subscripts, str):
+        subscripts, xs = _from_lists((subscripts, *xs))
+    tensors = list(operands("einsum_path", "numeric", [dense(x, None) for x in xs]))
+    _plan(subscripts, tuple([x._shape for x in tensors]))
+    blanks = [np.broadcast_to(np.float32(0), x._shape) for x in tensors]
+    try:
+        path, told = np.einsum_path(subscripts, *blanks, optimize=optimize)
+    except (KeyError, TypeError) as error:
+        raise ArgumentError(f"einsum_path: optimize must be 'greedy' or 'optimal', got {optimize!r}.") from error
+    return path, told
 
 
 class _Plan(NamedTuple):

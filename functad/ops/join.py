@@ -307,7 +307,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
 
     Args:
         x: the tensor.
-        pad_width: an int, a pair (before, after) for every axis, or one pair per axis.
+        pad_width: an int, a pair (before, after) for every axis, one pair per axis, or a dict of ints or pairs by axis.
         mode: "constant", "edge", "reflect", "symmetric" or "wrap", as in NumPy.
         constant_values: what a constant border holds, in the same forms as `pad_width`; a tensor
             (0-d) is differentiated too.
@@ -402,6 +402,8 @@ def _repeated(x: Any, times: list[int], lengths: list[int], outer: bool) -> Any:
 
 def pairs(given: Any, ndim: int, what: str) -> tuple[tuple[Any, Any], ...]:
     """One pair per axis, from the forms NumPy takes."""
+    if isinstance(given, dict) and what == "pad_width":
+        return _by_axis(given, ndim)
     array = np.asarray(given)
     try:
         return tuple([tuple(pair) for pair in np.broadcast_to(array, (ndim, 2)).tolist()])
@@ -410,6 +412,17 @@ def pairs(given: Any, ndim: int, what: str) -> tuple[tuple[Any, Any], ...]:
             f"pad: {what} has shape {array.shape}; pass one number, a pair (before, after), or one pair for each of "
             f"the {ndim} axes."
         ) from None
+
+
+def _by_axis(given: dict[Any, Any], ndim: int) -> tuple[tuple[Any, Any], ...]:
+    """The widths of the axes that are named, and 0 along the others."""
+    widths: list[tuple[Any, Any]] = [(0, 0)] * ndim
+    for axis, width in given.items():
+        place = normalize_axis(axis, ndim, "pad")
+        if axis != place and place in given:
+            raise ArgumentError(f"pad: pad_width names axis {place} twice, as {place} and as {axis}.")
+        widths[place] = pairs(width, 1, f"pad_width[{axis}]")[0]
+    return tuple(widths)
 
 
 def _border(value: Any, dtype: dtypes.DType) -> Any:

@@ -18,6 +18,7 @@ from functad.errors import (
 )
 from functad.gradients import Gradients
 from functad.habits import NoArithmetic
+from functad.keywords import explain_methods, explained
 from functad.module import Module
 from functad.module.layout import Found, walk, walk_tree
 from functad.ops.operand import operand
@@ -286,6 +287,12 @@ class GradientsAccumulator:
 
     def __len__(self) -> int:
         return len(self._sums)
+
+
+_init: Any = GradientsAccumulator.__init__
+_init.__name__ = "GradientsAccumulator"  # what a refusal of an argument speaks of
+GradientsAccumulator.__init__ = explained(_init)  # type: ignore[method-assign]
+explain_methods(GradientsAccumulator)
 
 
 def global_norm(grads: Any) -> Tensor:

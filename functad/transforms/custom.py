@@ -10,12 +10,13 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from functad import tree
 from functad.dispatch import tracing
 from functad.errors import ArgumentError, ArgumentTypeError
-from functad.keywords import explained
+from functad.keywords import explain_methods, explained
 from functad.levels import open_depth
 from functad.tensor import Tensor
 from functad.transforms.arguments import check_callable
@@ -121,7 +122,12 @@ class _Custom:
             return args
         if not kwargs and len(args) == self._count:
             return args
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            bare = [p.replace(annotation=p.empty) for p in self._signature.parameters.values()]
+            takes = self._signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+            raise ArgumentTypeError(f"{self._name}: {error}; its arguments are {takes}.") from None
         bound.apply_defaults()
         if bound.kwargs:
             raise ArgumentTypeError(
@@ -224,3 +230,14 @@ def _all_of(rules: tuple[Any, ...]) -> Callable[[], Any]:
         return rules
 
     return reach
+
+
+def _explain() -> None:
+    """Let both refuse another library's arguments in their own names."""
+    for kind in (custom_vjp, custom_jvp):
+        made = FunctionType(_Custom.__init__.__code__, globals(), kind.__name__, _Custom.__init__.__defaults__)
+        kind.__init__ = explained(made)  # type: ignore[method-assign]
+    explain_methods(_Custom)
+
+
+_explain()
