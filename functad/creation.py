@@ -214,7 +214,7 @@ def _spaced(where: str, make: Any, *args: Any) -> np.ndarray[Any, Any]:
 def _like(make: Any, x: Any, dtype: Any, device: Device | None) -> Tensor:
     if not isinstance(x, Handle):
         x = tensor(x)
-    made: Tensor = make(x.shape, x.dtype if dtype is None else dtype, device or x.device)
+    made: Tensor = make(x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device)
     return made
 
 

@@ -51,9 +51,9 @@ def told(
     return _kind(error)(f"{name}: cannot go on with {shown} ({problem}); help({name}) says what each may be.")
 
 
-def check_flag(where: str, key: str, value: Any) -> None:
+def check_flag(where: str, key: str, value: Any, or_none: bool) -> None:
     """Raise for what is given as a yes or no and is neither; numbers pass, whose truth is plain."""
-    if not _is_flag(value):
+    if not _is_flag(value) and not (or_none and value is None):
         raise ArgumentTypeError(f"{where}: {key} must be True or False, got {_shown(value)}.")
 
 
@@ -62,7 +62,7 @@ def flags_of(fn: Callable[..., Any]) -> dict[str, int]:
     return {
         p.name: i if p.kind is p.POSITIONAL_OR_KEYWORD else sys.maxsize
         for i, p in enumerate(inspect.signature(fn).parameters.values())
-        if str(p.annotation) == "bool" and isinstance(p.default, bool)
+        if (str(p.annotation) == "bool" and isinstance(p.default, bool)) or str(p.annotation) == "bool | None"
     }
 
 

@@ -444,6 +444,7 @@ IN_MODULES = {
         "flatten": "x.reshape(-1)",
         "random": "fd.random, whose functions take a key: fd.random.normal(fd.random.key(0), shape)",
         "cat": "fnp.concatenate([x, y], axis)",
+        "row_stack": "fnp.vstack([x, y])",
         "logsumexp": "fd.special.logsumexp(x, axis)",
     },
 }

@@ -255,17 +255,18 @@ def explained(fn: F, too_many: str | None = None, missing: str | None = None) ->
     name = getattr(getattr(fn, "func", fn), "__name__", "the function")  # of a partial
     flags = flags_of(fn)
     first = min(flags.values(), default=sys.maxsize)
+    loose = [key for key in flags if "None" in str(inspect.signature(fn).parameters[key].annotation)]
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             for key in flags:  # seldom more than one
                 if key in kwargs and type(kwargs[key]) is not bool:
-                    check_flag(name, key, kwargs[key])
+                    check_flag(name, key, kwargs[key], key in loose)
         if len(args) > first:
             for key, place in flags.items():
                 if place < len(args):
-                    check_flag(name, key, args[place])
+                    check_flag(name, key, args[place], key in loose)
         try:
             return fn(*args, **kwargs)
         except DEEP as error:

@@ -54,7 +54,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if len(parts) > 1:
         a = ops.concatenate(parts, axis)
     less = ops.not_equal if a._dtype == dtypes.bool_ else ops.sub
-    for _ in range(n):
+    for _ in range(min(n, a._shape[axis])):  # then nothing is left
         a = less(_cut(a, axis, 1, None), _cut(a, axis, 0, max(a._shape[axis] - 1, 0)))
     return a
 

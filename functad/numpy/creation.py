@@ -176,7 +176,7 @@ def full_like(
 def _like(fill: Any, x: Any, dtype: Any, shape: Any, device: Device | None) -> Any:
     x = operand(x, where="full_like")
     wanted = x.dtype if dtype is None else dtypes.parse(dtype, "full_like")
-    return full(x.shape if shape is None else shape, fill, wanted, device=device or x.device)
+    return full(x.shape if shape is None else shape, fill, wanted, device=x.device if device is None else device)
 
 
 def _shape(shape: Any) -> Any:

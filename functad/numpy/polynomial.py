@@ -104,7 +104,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     [3, 2, 1]
     """
     p = _coefficients("polyder", operand(p, where="polyder"))
-    for _ in range(_order(m, "polyder")):
+    for _ in range(min(_order(m, "polyder"), p.size)):
         p = p[:-1] * operand(np.arange(p.size - 1, 0, -1), p, dtypes.default_int()) if p.size > 1 else p[:0]
     return p
 

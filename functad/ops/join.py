@@ -209,7 +209,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     axis = normalize_axis(axis, x.ndim, "split")
     length = x.shape[axis]
     if not hasattr(indices_or_sections, "__len__") or isinstance(indices_or_sections, str):
-        sections = _count(indices_or_sections, "split")
+        sections = _count(indices_or_sections, "split", length or 0)
         if length % sections:
             raise ShapeError(
                 f"split: axis {axis} of shape {x.shape} has length {length}, which {sections} equal parts do not "
@@ -230,7 +230,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if hasattr(indices_or_sections, "__len__") and not isinstance(indices_or_sections, str):
         return split(x, indices_or_sections, axis)
     axis = normalize_axis(axis, x.ndim, "array_split")
-    each, more = divmod(x.shape[axis], sections := _count(indices_or_sections, "array_split"))
+    each, more = divmod(x.shape[axis], sections := _count(indices_or_sections, "array_split", x.shape[axis]))
     return _cut(x, [each * i + min(i, more) for i in range(sections + 1)], axis)
 
 
@@ -367,12 +367,18 @@ def _several(xs: Any, where: str) -> list[Any]:
     return list(operands(where, "numeric", xs))
 
 
-def _count(sections: Any, where: str) -> int:
+_MOST_EMPTY = 1 << 16
+"""Parts of an axis that is shorter."""
+
+
+def _count(sections: Any, where: str, length: int) -> int:
     if not hasattr(sections, "__index__"):
         raise ArgumentTypeError(f"{where}: takes a number of parts or the indices to cut at, got {sections!r}.")
     count = operator.index(sections)
     if count < 1:
         raise ArgumentError(f"{where}: the number of parts must be at least 1, got {count}.")
+    if count > max(length, _MOST_EMPTY):
+        raise ShapeError(f"{where}: {count} parts of an axis of length {length} are nearly all empty; cut fewer.")
     return count
 
 

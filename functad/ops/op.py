@@ -251,6 +251,10 @@ class Op:
     defaults: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ArgumentTypeError(f"an op is made with its name first, a string, got {self.name!r}.")
+        if not callable(self.impl):
+            raise ArgumentTypeError(f"op {self.name!r}: its implementation must be a function, got {self.impl!r}.")
         arguments = list(inspect.signature(self.impl).parameters.values())[1:]
         self.params = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
         self.inputs = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
@@ -297,7 +301,15 @@ class Op:
                 f"{self.name}: besides its inputs it takes the arguments {', '.join(self.params)}, got "
                 f"{', '.join(params) or 'none'}."
             )
-        return tuple([params[name] for name in self.params])
+        values = tuple([params[name] for name in self.params])
+        try:
+            hash(values)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"{self.name}: parameters are known when it is compiled, and hashable: numbers, strings and tuples of them, "
+                f"got {', '.join(f'{k}={v!r}' for k, v in params.items())}; what varies is an input."
+            ) from None
+        return values
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -401,6 +413,10 @@ class Op:
         """Bind a rule's function to this op's inputs, output and parameters by name."""
         if fn is None:
             return None
+        if not callable(fn):
+            raise ArgumentTypeError(
+                f"op {self.name!r}: a rule must be a function or None, a partial also a number, got {fn!r}."
+            )
         reads = []
         for name in list(inspect.signature(fn).parameters)[leading:]:
             stem, _, suffix = name.rpartition("_")

@@ -166,6 +166,8 @@ def operands(name: str, promote: Promote, inputs: Sequence[Any]) -> tuple[Any, .
         return tuple([operand(x, like, where=name) for x in inputs])
     values = [x if isinstance(x, (Handle, *dtypes.SCALARS)) else operand(x, like, where=name) for x in inputs]
     dtype = _common(name, promote, values)
+    if dtype == dtypes.int64 and promote == "compare" and like is not None:
+        values, dtype = _without_int64(like, values, dtype)
     return tuple([operand(x, like, dtype, name) for x in values])
 
 
@@ -194,6 +196,15 @@ def _holding(dtype: DType, numbers: list[Any]) -> DType:
         if np.can_cast(dtype, wide) and all(np.iinfo(wide).min <= x <= np.iinfo(wide).max for x in numbers):
             return wide
     return dtype
+
+
+def _without_int64(like: Any, values: list[Any], dtype: DType) -> tuple[list[Any], DType]:
+    """Where there is no int64, integers are compared as floats with a number that none of them reaches: by its sign."""
+    numbers = [x for x in values if not isinstance(x, Handle)]
+    if dtypes.x64_enabled() or len(numbers) != 1 or like._dtype == dtype:  # NumPy has int64, but for fd.jit
+        return values, dtype
+    far = float("inf") if numbers[0] > 0 else -float("inf")
+    return [x if isinstance(x, Handle) else far for x in values], dtypes.float32
 
 
 def _kind_rank(scalar: Any) -> int:

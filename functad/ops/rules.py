@@ -329,7 +329,7 @@ def _partial(op: Op, partial: Rule | float) -> tuple[Sequence[Read], Callable[..
 
     In half types all of it is computed in float32 and rounded once, unless the product is all that there is to round.
     """
-    if not callable(partial):
+    if hasattr(partial, "__float__") or isinstance(partial, complex):
 
         def scaled(g: Any, args: Sequence[Any], shape: tuple[int, ...] | None) -> Any:
             g = product(g, partial)

@@ -29,6 +29,7 @@ __all__ = [
     "gammaln", "gammasgn", "multigammaln", "poch", "polygamma", "polygamma_op", "zeta", "zeta_op",
 ]  # fmt: skip
 
+_MOST = 1 << 12
 _TWO = Samples(PAIR.cases, low=0.5, high=4.0)
 
 
@@ -271,6 +272,8 @@ def polygamma(n: Any, x: Any) -> Any:
     if order is not None:
         if order < 0:
             raise ArgumentError(f"polygamma: n counts derivatives and is at least 0, got {order}.")
+        if order > _MOST:
+            raise ArgumentError(f"polygamma: n is at most {_MOST}, got {order}: no float holds n! by far.")
         return bind(polygamma_op, operands("polygamma", "float", (x,)), (order,))
     if n.dtype.kind not in "iu":
         raise DTypeError(

@@ -27,6 +27,8 @@ __all__ = [
     "spherical_bessel_j0",
 ]  # fmt: skip
 
+_MOST = 1 << 16
+
 Step = Callable[[int, Any, Any, Any], Any]
 
 
@@ -38,6 +40,8 @@ def _polynomial(where_: str, x: Any, n: Any, first: Callable[[Any], Any], step: 
         degree = -1
     if degree < 0:
         raise ArgumentError(f"{where_}: the degree n must be an int of at least 0, got {n!r}.")
+    if degree > _MOST:
+        raise ArgumentError(f"{where_}: the recurrence takes a step for each degree, and at most {_MOST}, got n={n}.")
     (given,) = operands(where_, "float", (x,))
     x = cast(given, dtypes.accumulator(given._dtype))  # half types round once
     before, here = bind(zeros_like_op, (x,)) + 1, first(x)
