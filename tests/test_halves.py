@@ -60,6 +60,7 @@ CASES = {
     "huber_loss": (lambda x, y: F.huber_loss(x, y, delta=0.7), pair),
     "smooth_l1_loss": (lambda x, y: F.smooth_l1_loss(x, y, beta=0.3), pair),
     "binary_cross_entropy": (F.binary_cross_entropy, lambda n: (*share(n), positive(n))),
+    "sigmoid_focal_loss": (lambda x, y: F.sigmoid_focal_loss(x, y, reduction="sum"), lambda n: (n(4, 6), share(n)[0])),
     "binary_cross_entropy_with_logits": (
         lambda x, y, w, v: F.binary_cross_entropy_with_logits(x, y, w, "sum", v),
         lambda n: (n(4, 6), share(n)[0], positive(n), positive(n)),
@@ -153,8 +154,6 @@ CASES = {
     "factorial": (S.factorial, lambda n: (positive(n),)),
     "multigammaln": (lambda x: S.multigammaln(x, 3), lambda n: (n.put(positive(n).numpy() + 1),)),
     "poch": (S.poch, lambda n: (positive(n), positive(n))),
-    "boxcox": (S.boxcox, lambda n: (positive(n), n(4, 6))),
-    "boxcox1p": (S.boxcox1p, lambda n: (positive(n), n(4, 6))),
     "inv_boxcox": (S.inv_boxcox, lambda n: (positive(n), positive(n))),
     "inv_boxcox1p": (S.inv_boxcox1p, lambda n: (positive(n), positive(n))),
     "spherical_bessel_j0": (S.spherical_bessel_j0, lambda n: (n(4, 6),)),
@@ -176,6 +175,8 @@ CASES = {
 }  # fmt: skip
 
 ELSEWHERE = {
+    "boxcox": (S.boxcox, lambda n: (positive(n), n(4, 6))),
+    "boxcox1p": (S.boxcox1p, lambda n: (positive(n), n(4, 6))),
     "var": (lambda x: fnp.var(x, 1), lambda n: (n(4, 6),)),
     "norm": (lambda x: linalg.norm(x, 3, 1), lambda n: (n(4, 6),)),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), lambda n: (n(4, 6), n(6), n(6))),

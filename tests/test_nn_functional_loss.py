@@ -298,3 +298,19 @@ def test_distances_of_all_pairs(p, device, x64):
     assert np.isfinite(same.numpy()).all()
     with pytest.raises(ShapeError, match="one length of rows"):
         F.cdist(x, y[:, 1:])
+
+
+def test_focal_loss_is_its_formula(x64):
+    x, y = np.array([-2.0, 0.3, 1.5, 60.0]), np.array([0.0, 1.0, 0.25, 1.0])
+    p = 1 / (1 + np.exp(-x))
+    right = p * y + (1 - p) * (1 - y)
+    entropy = y * np.logaddexp(0, -x) + (1 - y) * np.logaddexp(0, x)
+    for device in (fd.Device.cpu(), fd.Device.numpy()):
+        tx, ty = fd.tensor(x, device=device), fd.tensor(y, device=device)
+        for alpha, gamma in ((0.25, 2.0), (-1.0, 1.5), (0.6, 0.0)):
+            weight = 1.0 if alpha < 0 else alpha * y + (1 - alpha) * (1 - y)
+            got = F.sigmoid_focal_loss(tx, ty, alpha, gamma)
+            np.testing.assert_allclose(got.numpy(), weight * entropy * (1 - right) ** gamma, rtol=1e-5, atol=1e-7)
+            fd.testing.check_grads(lambda x, a=alpha, g=gamma, y=ty[:3]: F.sigmoid_focal_loss(x, y, a, g), (tx[:3],), order=2)  # fmt: skip
+        slope = fd.grad(lambda x, y=ty: F.sigmoid_focal_loss(x, y, reduction="sum"))(tx * 20)
+        assert np.isfinite(slope.numpy()).all()

@@ -30,8 +30,8 @@ from functad.ops.transfer import stop_gradient
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "hinge_embedding_loss",
-    "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
-    "soft_margin_loss",
+    "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "sigmoid_focal_loss",
+    "smooth_l1_loss", "soft_margin_loss",
 ]  # fmt: skip
 
 
@@ -141,6 +141,35 @@ def binary_cross_entropy_with_logits(
         more = operand(pos_weight, input, input.dtype, where) - 1
         loss = loss - zero_mul(more * target, ops.log_sigmoid(input))
     return reduced(_times(where, loss, weight), reduction)
+
+
+@rounded_once
+def sigmoid_focal_loss(
+    inputs: Any, targets: Any, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "none"
+) -> Any:
+    """Cross entropy of `sigmoid(inputs)`, times how far it is from the target to the power `gamma`; of detectors.
+
+    Args:
+        inputs: logits.
+        targets: 0 or 1 (or between), in the shape of `inputs`.
+        alpha: the weight of targets 1, those of 0 have `1 - alpha`; none, if it is negative.
+        gamma: how much less what is right already counts; 0 for plain cross entropy.
+        reduction: "none", "mean" or "sum".
+
+    The arguments are torchvision's.
+
+    >>> import functad as fd
+    >>> loss = fd.nn.functional.sigmoid_focal_loss(fd.tensor([0.0, 50.0]), fd.tensor([1.0, 1.0]))
+    >>> [round(x, 4) for x in loss.tolist()]
+    [0.0433, 0.0]
+    """
+    where = "sigmoid_focal_loss"
+    alpha, gamma = number(where, "alpha", alpha), number(where, "gamma", gamma)
+    inputs, targets = _pair(where, inputs, targets, reduction)
+    off = targets * ops.sigmoid(-inputs) + (1 - targets) * ops.sigmoid(inputs)
+    loss = bind(bce_logits_op, (inputs, targets)) * off**gamma
+    loss = loss if alpha < 0 else loss * (alpha * targets + (1 - alpha) * (1 - targets))
+    return reduced(loss, reduction)
 
 
 @rounded_once
