@@ -259,7 +259,7 @@ bessel_yn_op: Op = elementwise(
     "bessel_yn", _yn,
     lambda x, n: -bind(bessel_yn_op, (x,), (1,)) if n == 0
     else _slope(bind(bessel_yn_op, (x,), (n - 1,)), bind(bessel_yn_op, (x,), (n + 1,))),
-    samples=Samples([(((3, 2),), {"n": 0}), (((),), {"n": 2}), (((2,),), {"n": 1})], low=0.5, high=6.0),
+    samples=Samples([(((3, 2),), {"n": 0}), (((),), {"n": 2})], low=0.5, high=6.0),  # they compile for long
     doc="The Bessel function of the second kind of order n.",
 )  # fmt: skip
 
