@@ -93,8 +93,9 @@ class BaseBackend(ABC):
     def requires(self, dtype: DType, where: str) -> None:
         """Raise `DTypeError` if this backend cannot hold `dtype`."""
 
-    def put(self, data: Any, dtype: DType | None = None, where: str = "tensor") -> Tensor:
-        """A tensor with the elements of an array, narrowed only where no dtype was asked for."""
+    def put(self, data: Any, dtype: DType | None = None, where: str = "tensor", brief: bool = False) -> Tensor:
+        """A tensor with the elements of an array, narrowed only where no dtype was asked for; `brief` if for one op."""
+        make = self.brief if brief else self.array
         if dtype is None:
             dtype = dtypes.narrow(data.dtype)
             if dtype != data.dtype and dtype.kind in "iu" and not isinstance(data, jax.core.Tracer):
@@ -106,13 +107,17 @@ class BaseBackend(ABC):
             traced = isinstance(data, jax.core.Tracer)
             if dtype.kind in "iu" and data.dtype.kind in "iuf" and not np.can_cast(data.dtype, dtype) and not traced:
                 _check_fits(np.asarray(data), dtype, where)
-        array = self.array(data, dtype) if data.dtype == dtype or dtype.kind == "b" else self._cast(data, dtype, where)
+        array = make(data, dtype) if data.dtype == dtype or dtype.kind == "b" else self._cast(data, dtype, where, make)
         return Tensor(self, array, None, array.shape, array.dtype)
 
-    def _cast(self, data: Any, dtype: DType, where: str) -> Any:
+    def brief(self, data: Any, dtype: DType) -> Any:
+        """An array that is an operand of one op."""
+        return self.array(data, dtype)
+
+    def _cast(self, data: Any, dtype: DType, where: str, make: Callable[[Any, DType], Any]) -> Any:
         try:
             with np.errstate(over="raise"):
-                return self.array(data, dtype)
+                return make(data, dtype)
         except FloatingPointError:
             finite = np.abs(data[np.isfinite(data)])
             raise DTypeError(

@@ -156,10 +156,11 @@ class Fusion(BaseBackend):
     compiled = staticmethod(compiled)
 
     def array(self, data: Any, dtype: DType) -> Any:
+        return self.xla.array(data, dtype)
+
+    def brief(self, data: Any, dtype: DType) -> Any:
         if self.near.near and not isinstance(data, jax.Array) and data.size <= _SMALL:
-            return frozen(
-                np.array(data, dtype)
-            )  # a call takes it as quickly as JAX's own arrays, which take long to make
+            return frozen(np.array(data, dtype))  # JAX's own arrays are passed on quicker, and take long to make
         return self.xla.array(data, dtype)
 
     def scalar(self, value: complex, dtype: DType) -> Tensor:

@@ -208,8 +208,8 @@ class Trace(BaseBackend):
     def device(self, x: Tensor) -> Device:
         return Device(self.base)
 
-    def put(self, data: Any, dtype: dtypes.DType | None = None, where: str = "tensor") -> Tensor:
-        return self.base.put(data, dtype, where)
+    def put(self, data: Any, dtype: dtypes.DType | None = None, where: str = "tensor", brief: bool = False) -> Tensor:
+        return self.base.put(data, dtype, where, brief)
 
     def held(self, array: Any) -> Tensor:
         return self.base.held(array)

@@ -38,7 +38,7 @@ def operand(x: Any, like: Any = None, dtype: DType | None = None, where: str = "
         if dtype is not None and isinstance(x, complex):
             _check_real("c", dtype, where)
         return base.scalar(x, dtypes.of_scalar(x) if dtype is None else dtype)
-    return base.put(as_array(x, where), dtype)
+    return base.put(as_array(x, where), dtype, brief=True)
 
 
 def _check_real(kind: str, dtype: DType, where: str) -> None:
