@@ -26,7 +26,7 @@ ATTRIBUTES: dict[str, str] = {
     **{name: f"x.jax().{name}" for name in (
         "addressable_data", "addressable_shards", "aval", "committed", "copy_to_host_async", "device_buffer",
         "device_buffers", "global_shards", "is_deleted", "is_fully_addressable", "is_fully_replicated", "is_ready",
-        "on_device_size_in_bytes", "sharding", "unsafe_buffer_pointer", "weak_type",
+        "on_device_size_in_bytes", "sharding", "unsafe_buffer_pointer", "unsafe_raw_buffer", "weak_type",
     )},
     **{name: f"x.numpy().{name}" for name in (
         "base", "byteswap", "ctypes", "dump", "dumps", "flags", "flat", "getfield", "setfield", "setflags", "strides",
