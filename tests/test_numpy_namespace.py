@@ -6,6 +6,7 @@ import inspect
 import math
 import operator
 import re
+import sys
 from array import array
 
 import jax.numpy as jnp
@@ -396,7 +397,7 @@ def test_what_shows_its_memory_becomes_a_tensor_of_its_own(make, expected, devic
 
 
 def test_text_is_no_data():
-    for source in ("ab", memoryview(b"ab").cast("c"), array("u", "ab")):
+    for source in ("ab", memoryview(b"ab").cast("c"), array("w" if sys.version_info >= (3, 13) else "u", "ab")):
         with pytest.raises(ArgumentTypeError, match="expected a tensor"):
             fnp.asarray(source)
     with pytest.raises(ArgumentTypeError, match="expected a tensor"):
